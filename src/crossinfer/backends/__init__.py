@@ -1,0 +1,1 @@
+"""One package a backend; none imports another. `hal.registry` names them."""

@@ -1,0 +1,67 @@
+"""The errors that crossinfer raises.
+
+Each message is a plain sentence: what was wrong, where (file, tensor, device or option), and what
+to do. A caller that catches `CrossinferError` has caught everything that is not a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CrossinferError(Exception):
+    """Base of every error that crossinfer raises on purpose."""
+
+
+class FormatError(CrossinferError):
+    """A model file cannot be read, or holds something that is not supported."""
+
+
+class TokenizerError(CrossinferError):
+    """A vocabulary or a text cannot be tokenized or detokenized."""
+
+
+class TemplateError(CrossinferError):
+    """A chat template is missing, broken, or failed on the given messages."""
+
+
+class PlanError(CrossinferError):
+    """No set of devices can run the model as asked."""
+
+
+class RequestError(CrossinferError):
+    """A request asks for something impossible, such as a prompt longer than the context."""
+
+
+class SettingsError(CrossinferError):
+    """An environment variable or option has a value that cannot be used."""
+
+
+class DeviceError(CrossinferError):
+    """Base of the four errors that a device may raise."""
+
+
+class DeviceLost(DeviceError):  # noqa: N818 - the name that every API uses
+    """The device stopped answering; nothing on it is valid any more.
+
+    `reason` is what the API said, `in_flight` the kernels that were running.
+    """
+
+    def __init__(self, device: str, reason: str, in_flight: Sequence[str] = ()) -> None:
+        running = f" while running {', '.join(in_flight)}" if in_flight else ""
+        super().__init__(f"Device {device} was lost{running}: {reason}. Open it again to go on.")
+        self.device = device
+        self.reason = reason
+        self.in_flight = tuple(in_flight)
+
+
+class OutOfDeviceMemory(DeviceError):  # noqa: N818
+    """An allocation does not fit; the message names the size asked for and what is in use."""
+
+
+class KernelUnsupported(DeviceError):  # noqa: N818
+    """The device cannot run this kernel with these shapes and formats."""
+
+
+class InvalidUse(DeviceError):  # noqa: N818
+    """The caller broke the HAL's contract (see `crossinfer.hal`)."""

@@ -1,0 +1,144 @@
+"""The engine: one thread that owns every queue, and the requests that callers give it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from crossinfer.core.errors import CrossinferError, DeviceLost, RequestError
+from crossinfer.engine.scheduler import ScheduledStep, Scheduler
+from crossinfer.engine.sequence import EngineSequence
+from crossinfer.engine.step import StepRunner
+from crossinfer.hal.timer import TimedKernel
+
+
+class _Timeline:
+    """Kernel times of several steps, put one after another on the host's clock."""
+
+    def __init__(self) -> None:
+        self.kernels: list[TimedKernel] = []
+        self._origin = time.perf_counter()
+
+    def add(self, step_started: float, kernels: Sequence[TimedKernel]) -> None:
+        offset = step_started - self._origin
+        self.kernels += [dataclasses.replace(k, start_s=k.start_s + offset) for k in kernels]
+
+
+class Engine:
+    """Runs steps as long as there are sequences; sleeps otherwise. Thread-safe."""
+
+    def __init__(self, runner: StepRunner, scheduler: Scheduler, *, trace_steps: bool) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
+        self._trace_steps = trace_steps
+        self._wake = threading.Condition()
+        self._closing = False
+        self._broken: DeviceLost | None = None
+        self._timeline: _Timeline | None = None
+        self._thread = threading.Thread(target=self._work, name="crossinfer-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still runs, so that waiting for an outcome makes sense."""
+        return self._thread.is_alive()
+
+    def submit(self, sequence: EngineSequence) -> None:
+        """Take a sequence on; its outcomes come in its queue.
+
+        Raises DeviceLost if the device was lost, RequestError if the engine is closed.
+        """
+        with self._wake:
+            if self._broken is not None:
+                raise self._broken
+            if self._closing:
+                raise RequestError("The model is closed; make a new LLM to go on.")
+            if not sequence.done:
+                self._scheduler.add(sequence)
+                self._wake.notify()
+
+    def cancel(self, sequence: EngineSequence) -> None:
+        """End a sequence early; it ends with what it has, after the step that runs."""
+        sequence.cancelled = True
+        with self._wake:
+            self._wake.notify()
+
+    @contextlib.contextmanager
+    def timeline(self) -> Iterator[list[TimedKernel]]:
+        """Steps that start within the block add their kernels' times to the list."""
+        self._timeline = timeline = _Timeline()
+        try:
+            yield timeline.kernels
+        finally:
+            self._timeline = None
+
+    def close(self) -> None:
+        """Cancel what runs, and stop the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (step := self._next_step()) is not None:
+            self._run(step)
+
+    def _next_step(self) -> ScheduledStep | None:
+        """The next step; waits for one. None when the engine closes."""
+        with self._wake:
+            while True:
+                for sequence in self._scheduler.all():
+                    if self._closing or sequence.cancelled:
+                        sequence.cancel_now()
+                step = self._scheduler.next()
+                if step is not None or self._closing:
+                    return step
+                self._wake.wait()
+
+    def _run(self, step: ScheduledStep) -> None:
+        started = time.perf_counter()
+        wanted = any(sequence.needs_logits for sequence in step.sequences)
+        timeline = self._timeline
+        try:
+            result = self._runner.run(step.batch, want_logits=wanted, timed=timeline is not None)
+        except Exception as error:  # whatever it is, it must reach the callers, who wait
+            self._fail(step, _as_ours(error))
+            return
+        if timeline is not None:
+            timeline.add(started, result.kernels)
+        row = 0
+        for sequence, chunk in zip(step.sequences, step.batch.chunks, strict=True):
+            rows = slice(row, row + len(chunk.logits))
+            row = rows.stop
+            logits = None if result.logits is None else result.logits[rows]
+            try:
+                sequence.advance(len(chunk.tokens))
+                sequence.accept(result.argmax[rows], logits)
+            except Exception as error:  # whatever it is, it must reach the caller, who waits
+                sequence.fail(_as_ours(error))
+        if self._trace_steps:
+            milliseconds = (time.perf_counter() - started) * 1e3
+            sizes = " + ".join(str(len(chunk.tokens)) for chunk in step.batch.chunks)
+            print(f"step: {sizes} rows, {milliseconds:.1f} ms", file=sys.stderr)
+
+    def _fail(self, step: ScheduledStep, error: CrossinferError) -> None:
+        """A failed step ends its sequences; a lost device ends all, now and later."""
+        with self._wake:
+            failed = step.sequences
+            if isinstance(error, DeviceLost):
+                self._broken = error
+                failed = tuple(self._scheduler.all())
+        for sequence in failed:
+            sequence.fail(error)
+
+
+def _as_ours(error: Exception) -> CrossinferError:
+    if isinstance(error, CrossinferError):
+        return error
+    ours = CrossinferError(f"A step failed in an unexpected way: {type(error).__name__}: {error}.")
+    ours.__cause__ = error
+    return ours

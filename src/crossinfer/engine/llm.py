@@ -1,0 +1,344 @@
+"""The Python API: one object that loads a model and answers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+import numpy as np
+
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.errors import CrossinferError, RequestError
+from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.settings import read_settings
+from crossinfer.core.shapes import ceil_div
+from crossinfer.engine.demo_model import find_demo_model
+from crossinfer.engine.engine import Engine
+from crossinfer.engine.generation import Generation
+from crossinfer.engine.kv_cache import BlockPool
+from crossinfer.engine.sampling import SamplingOptions, SamplingParams
+from crossinfer.engine.scheduler import Scheduler
+from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
+from crossinfer.engine.step import StepRunner
+from crossinfer.engine.stream import Stream, next_outcome
+from crossinfer.formats.model_file import open_model_file
+from crossinfer.graph.batch import BLOCK_TOKENS
+from crossinfer.hal.device import Device
+from crossinfer.hal.registry import open_device
+from crossinfer.hal.timer import TimedKernel
+from crossinfer.hal.verdicts import VerdictStore
+from crossinfer.models.model import Model, load_model
+from crossinfer.plan.explain import explain
+from crossinfer.text.chat_prompt import chat_template_for, encode_chat
+from crossinfer.text.chat_template import ChatTemplate, Message
+from crossinfer.text.model_text import chat_template_source, load_tokenizer
+from crossinfer.text.stops import StopFilter
+
+DEFAULT_CONTEXT = 4096
+DEFAULT_MAX_TOKENS = 512
+
+# Rows of one step: enough to keep a device busy, few enough that running answers are not held up.
+_MAX_ROWS = 256
+# Rows whose logits are kept at once: with a vocabulary of 150,000 these are 40 MB.
+_MAX_LOGITS_ROWS = 64
+_MAX_SEQUENCES = 16
+
+Prompt = str | Sequence[int]
+
+
+class LLM:
+    """A model on a device, ready to answer. Several threads may share one.
+
+    >>> with LLM() as llm:
+    ...     print(llm.chat([{"role": "user", "content": "Why is the sky blue?"}]).text)
+
+    The methods that generate take `max_tokens` (None: until the context is full), `stop` (strings
+    that end the answer and are not part of it), `progress` (of a long prompt, in tokens) and the
+    fields of `SamplingParams`. They raise RequestError, TokenizerError, TemplateError, DeviceError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        device: str | Device | Sequence[str | Device] = "auto",
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        kv_dtype: str | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        """Load `model`: a GGUF file or a Hugging Face folder; None is the demo model.
+
+        `device` names a device, or several in order of preference, among which the model is placed;
+        a Device object is used and not closed. `context` is the longest conversation in tokens
+        (default: what the model was made for, at most 4096). `threads` bounds the worker threads of
+        CPU devices. `kv_dtype` is "f16" or "f32" (default: f32 for float32 models, else f16).
+
+        Raises FormatError, TokenizerError, PlanError, RequestError, DeviceError.
+        """
+        settings = read_settings()
+        file = open_model_file(find_demo_model() if model is None else model)
+        self._model: Model = load_model(file)
+        self.tokenizer = load_tokenizer(file)
+        self._template_source = chat_template_source(file)
+        self._template: ChatTemplate | None = None
+        self.context = _context(context, self._model.config.context)
+        with contextlib.ExitStack() as stack:
+            blocks = ceil_div(self.context, BLOCK_TOKENS)
+            self._runner = StepRunner(
+                self._model,
+                _open_devices(device, threads, stack),
+                VerdictStore.default(),
+                context=self.context,
+                kv_blocks=blocks,
+                kv_dtype=_kv_dtype(kv_dtype, self._model),
+                progress=progress,
+            )
+            stack.callback(self._runner.close)
+            scheduler = Scheduler(
+                BlockPool(blocks), max_rows=_MAX_ROWS, max_sequences=_MAX_SEQUENCES
+            )
+            self._engine = Engine(self._runner, scheduler, trace_steps=settings.debug >= 2)
+            stack.callback(self._engine.close)
+            # Runs at close, when the object is dropped, or before the interpreter ends.
+            self._release = weakref.finalize(self, stack.pop_all().close)
+        if settings.debug >= 1:
+            print(self.explain(), file=sys.stderr)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        stop: Sequence[str] = (),
+        progress: Progress = no_progress,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Generation:
+        """Continue `prompt`: text as it stands (no chat template), or token ids."""
+        return self.stream(
+            prompt, max_tokens=max_tokens, stop=stop, progress=progress, **sampling
+        ).result()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        stop: Sequence[str] = (),
+        progress: Progress = no_progress,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Stream:
+        """As `generate`, in pieces of text as they come."""
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        self._check_tokens(tokens, "prompt")
+        params = SamplingParams(**sampling)
+        params.check(self._model.config.vocabulary)
+        room = self.context - len(tokens)
+        if max_tokens is not None:
+            if max_tokens < 0:
+                raise RequestError(f"max_tokens is {max_tokens}; it must be at least 0.")
+            room = min(room, max_tokens)
+        sequence = GenerationSequence(
+            tokens,
+            params=params,
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            max_tokens=room,
+            max_rows=_MAX_ROWS,
+            end_ids=self.tokenizer.end_ids,
+            detokenizer=self.tokenizer.detokenizer(),
+            stops=StopFilter(stop),
+            memory=self._runner.memory,
+            progress=progress,
+        )
+        self._engine.submit(sequence)
+        return Stream(self._engine, sequence, owner=self)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        stop: Sequence[str] = (),
+        progress: Progress = no_progress,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Generation:
+        """Answer `messages`, mappings with `role` and `content`, through the chat template."""
+        return self.stream_chat(
+            messages, max_tokens=max_tokens, stop=stop, progress=progress, **sampling
+        ).result()
+
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        stop: Sequence[str] = (),
+        progress: Progress = no_progress,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Stream:
+        """As `chat`, in pieces of text as they come."""
+        return self.stream(
+            self.chat_tokens(messages),
+            max_tokens=max_tokens,
+            stop=stop,
+            progress=progress,
+            **sampling,
+        )
+
+    def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt that `chat` makes of `messages`. Raises TemplateError, TokenizerError."""
+        if self._template is None:
+            self._template = chat_template_for(self._template_source, self.tokenizer)
+        return encode_chat(self.tokenizer, self._template, messages)
+
+    def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Token ids of `text`, with a BOS where the model wants one. Raises TokenizerError."""
+        return self.tokenizer.encode(text, parse_special=parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of token ids. Raises TokenizerError."""
+        return self.tokenizer.decode(tokens, skip_special=skip_special)
+
+    def logits(self, tokens: Sequence[int], *, progress: Progress = no_progress) -> Array:
+        """The logits that follow each of `tokens`: float32 [T, vocabulary].
+
+        Raises RequestError, DeviceError.
+        """
+        return np.concatenate(list(self._logits_in_chunks(tokens, progress)))
+
+    def perplexity(self, text: str, *, progress: Progress = no_progress) -> float:
+        """exp of the mean negative log-likelihood of the tokens of `text`, the first left out.
+
+        Text longer than the context is cut into windows of it, each on its own. Raises RequestError
+        if there are fewer than two tokens.
+        """
+        tokens = self.tokenize(text)
+        if len(tokens) < 2:
+            raise RequestError("Perplexity needs a text of at least two tokens.")
+        loss, count = 0.0, 0
+        for start in range(0, len(tokens), self.context):
+            losses = self.token_losses(tokens[start : start + self.context], progress=progress)
+            loss, count = loss + float(losses.sum()), count + len(losses)
+        return math.exp(loss / count)
+
+    def token_losses(
+        self, tokens: Sequence[int], *, progress: Progress = no_progress
+    ) -> Array:
+        """-ln p of each token given those before it, the first left out: float64 [T - 1].
+
+        Raises RequestError, DeviceError.
+        """
+        losses, row = [], 0
+        for logits in self._logits_in_chunks(tokens, progress):
+            following = np.asarray(tokens[row + 1 : row + 1 + len(logits)], dtype=np.int64)
+            row += len(logits)
+            scores = logits[: len(following)].astype(np.float64)
+            top = scores.max(axis=1, keepdims=True)
+            total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
+            losses.append(total - scores[np.arange(len(following)), following])
+        return np.concatenate(losses)
+
+    def explain(self) -> str:
+        """The plan of the step that ran last: what runs where, with which kernels and memory."""
+        return explain(self._runner.plan)
+
+    @contextlib.contextmanager
+    def timeline(self) -> Iterator[list[TimedKernel]]:
+        """Within the block, device times of every kernel run are added to the list.
+
+        Starts are seconds from the block's beginning. Timestamps keep kernels from overlapping, so
+        a step takes longer than it does without.
+        """
+        with self._engine.timeline() as kernels:
+            yield kernels
+
+    def close(self) -> None:
+        """End what runs and release everything that this object opened."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _logits_in_chunks(self, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
+        self._check_tokens(tokens, "text")
+        sequence = ScoreSequence(tokens, max_rows=_MAX_LOGITS_ROWS, progress=progress)
+        self._engine.submit(sequence)
+        rows = 0
+        try:
+            while rows < len(tokens):
+                outcome = next_outcome(self._engine, sequence)
+                if isinstance(outcome, CrossinferError):
+                    raise outcome
+                assert isinstance(outcome, np.ndarray)
+                rows += len(outcome)
+                yield outcome
+        finally:
+            self._engine.cancel(sequence)
+
+    def _check_tokens(self, tokens: Sequence[int], what: str) -> None:
+        if not tokens:
+            raise RequestError(f"The {what} is empty; give at least one token.")
+        if len(tokens) > self.context:
+            raise RequestError(
+                f"The {what} has {len(tokens)} tokens and the context is {self.context}; shorten "
+                "it, or open the model with a larger context."
+            )
+        vocabulary = self._model.config.vocabulary
+        for token in tokens:
+            if token not in range(vocabulary):
+                raise RequestError(
+                    f"The {what} holds token {token}; tokens are 0 to {vocabulary - 1}."
+                )
+
+
+def _context(asked: int | None, made_for: int) -> int:
+    if asked is None:
+        return min(made_for, DEFAULT_CONTEXT)
+    if not 1 <= asked <= made_for:
+        raise RequestError(
+            f"A context of {asked} tokens was asked for; this model takes 1 to {made_for}."
+        )
+    return asked
+
+
+def _kv_dtype(asked: str | None, model: Model) -> DType:
+    if asked is None:
+        return DType.F32 if model.is_float32 else DType.F16
+    names = {DType.F16.label: DType.F16, DType.F32.label: DType.F32}
+    if asked not in names:
+        raise RequestError(f"The KV cache type {asked!r} is unknown; f16 and f32 are possible.")
+    return names[asked]
+
+
+def _open_devices(
+    wanted: str | Device | Sequence[str | Device],
+    threads: int | None,
+    stack: contextlib.ExitStack,
+) -> list[Device]:
+    """The devices, those that are opened here closed by `stack`."""
+    several = [wanted] if isinstance(wanted, str | Device) else wanted
+    settings = read_settings()
+    devices = []
+    for device in several:
+        if isinstance(device, str):
+            name = settings.device if device == "auto" else device
+            opened = open_device(name, threads=threads or settings.threads)
+            devices.append(stack.enter_context(opened))
+        else:
+            devices.append(device)
+    return devices

@@ -1,0 +1,101 @@
+"""The scheduler: which rows the next step computes.
+
+Decode rows come first, so that running answers keep flowing; what is left of the step's rows goes to
+prefill, in the order of arrival and in chunks. When the KV cache is full, the sequence that was
+admitted last gives its blocks up and is computed again later; sampling depends on positions only, so
+its tokens stay the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from crossinfer.engine.batch import Batch, Chunk
+from crossinfer.engine.kv_cache import BlockPool
+from crossinfer.engine.sequence import EngineSequence
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduledStep:
+    """A batch, and the sequence of each of its chunks."""
+
+    batch: Batch
+    sequences: tuple[EngineSequence, ...]
+
+
+class Scheduler:
+    """Holds the sequences that wait and those that run."""
+
+    def __init__(self, pool: BlockPool, *, max_rows: int, max_sequences: int) -> None:
+        """`pool` must hold the longest sequence that will be added."""
+        self._pool = pool
+        self._max_rows = max_rows
+        self._max_sequences = max_sequences
+        self._waiting: deque[EngineSequence] = deque()
+        self._running: list[EngineSequence] = []
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._running
+
+    def add(self, sequence: EngineSequence) -> None:
+        self._waiting.append(sequence)
+
+    def all(self) -> list[EngineSequence]:
+        """Every sequence that has not ended."""
+        return [*self._running, *self._waiting]
+
+    def next(self) -> ScheduledStep | None:
+        """The next step; None if nothing is left to compute. Sequences that ended are dropped."""
+        self._drop_ended()
+        self._admit()
+        chunks: dict[EngineSequence, Chunk] = {}
+        left = self._max_rows
+        # Sorting is stable: within decode and within prefill the order of admission stays.
+        for sequence in sorted(self._running, key=lambda s: s.missing > 1):
+            count = min(sequence.missing, left, sequence.max_rows)
+            if count == 0 or sequence not in self._running:
+                continue
+            if not self._make_room(sequence, count, chunks):
+                continue
+            first = sequence.computed
+            chunks[sequence] = Chunk(
+                tokens=sequence.tokens[first : first + count],
+                kv_len=first + count,
+                blocks=tuple(sequence.blocks),
+                logits=sequence.wanted_rows(count),
+            )
+            left = self._max_rows - sum(len(chunk.tokens) for chunk in chunks.values())
+        if not chunks:
+            return None
+        return ScheduledStep(Batch(tuple(chunks.values())), tuple(chunks))
+
+    def _drop_ended(self) -> None:
+        for sequence in [s for s in self._running if s.done]:
+            self._running.remove(sequence)
+            self._pool.release(sequence.blocks)
+        self._waiting = deque(s for s in self._waiting if not s.done)
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._max_sequences:
+            trial: list[int] = []
+            fits = self._pool.extend(trial, len(self._waiting[0].tokens) + 1)
+            self._pool.release(trial)
+            if self._running and not fits:
+                return
+            self._running.append(self._waiting.popleft())
+
+    def _make_room(
+        self, sequence: EngineSequence, count: int, chunks: dict[EngineSequence, Chunk]
+    ) -> bool:
+        """Give `sequence` blocks for `count` more tokens; False if it had to give way itself."""
+        while not self._pool.extend(sequence.blocks, sequence.computed + count):
+            victim = self._running.pop()
+            self._pool.release(victim.blocks)
+            victim.restart()
+            self._waiting.appendleft(victim)
+            chunks.pop(victim, None)
+            if victim is sequence:
+                return False
+        return True

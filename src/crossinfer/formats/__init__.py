@@ -1,0 +1,1 @@
+"""How weights are stored: block formats, GGUF files, safetensors folders."""

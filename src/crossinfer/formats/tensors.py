@@ -1,0 +1,111 @@
+"""Tensors in files: a view of a mapped one, and a description of one to be written."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from crossinfer.core.dtypes import Array, DType, encode_scalars
+from crossinfer.core.errors import FormatError
+from crossinfer.formats.blocks import StorageType, dequantize
+
+
+def map_file(path: Path) -> memoryview:
+    """The bytes of the file at `path`, mapped read-only.
+
+    There is no close: the mapping lives as long as any view of it (this one, a slice, a NumPy
+    array over one) and goes with the last, so that a view can never dangle. On Windows the file
+    cannot be deleted until then. A file that another process cuts short while it is mapped makes
+    the operating system end this process; replace model files by renaming.
+
+    Raises FormatError if there is no such file or it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise FormatError(f"{path} is not a regular file, so it cannot be mapped.")
+            if file.seek(0, 2) == 0:
+                return memoryview(b"")  # an empty file cannot be mapped
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {path}; check the path.") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"The file {path} cannot be read: {error}.") from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """One tensor of a model file.
+
+    `shape` is row-major, outermost dimension first (GGUF stores it the other way round). `data` is
+    a read-only view of the mapped file: `storage.bytes_for(shape)` bytes, rows one after another.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    storage: StorageType
+    data: memoryview
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.data.nbytes
+
+    def to_float32(self) -> Array:
+        """The values as float32 of `shape`; for float32 storage a view of the file, not a copy.
+
+        Raises FormatError for integers, which float32 could not always hold.
+        """
+        if self.storage is DType.I32:
+            raise FormatError(f"Tensor {self.name} holds i32, where a weight was expected.")
+        with np.errstate(all="ignore"):  # infinite scales in a damaged file: the values say so
+            return dequantize(self.data, self.storage, self.shape)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TensorSource:
+    """A tensor to be written, whose bytes are produced when the writer gets to it.
+
+    `chunks()` yields arrays of any type whose bytes, one after another, are the tensor's storage.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    storage: StorageType
+    chunks: Callable[[], Iterable[Array]]
+
+    @classmethod
+    def from_array(cls, name: str, values: Array, dtype: DType) -> TensorSource:
+        """`values`, rounded to `dtype` when they are written."""
+        return cls(name, values.shape, dtype, lambda: [encode_scalars(values, dtype)])
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.storage.bytes_for(self.shape)
+
+    def write_to(self, file: BinaryIO) -> None:
+        """Append the tensor's bytes to `file`. Raises ValueError if `chunks` gave another size."""
+        written = 0
+        for chunk in self.chunks():
+            raw = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+            written += raw.size
+            file.write(raw.data)
+        if written != self.size_in_bytes:
+            raise ValueError(
+                f"tensor {self.name}: {written} bytes were produced, not {self.size_in_bytes}"
+            )
+
+
+def overlapping(extents: Iterable[tuple[int, int, str]]) -> Iterator[tuple[str, str]]:
+    """Pairs of names whose (begin, end, name) byte ranges share a byte."""
+    last_end, last_name = 0, ""
+    for begin, end, name in sorted(extents):
+        if begin < last_end:
+            yield last_name, name
+        if end > last_end:
+            last_end, last_name = end, name

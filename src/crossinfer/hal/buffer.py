@@ -1,0 +1,89 @@
+"""Buffers, and the views through which dispatches see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from crossinfer.core.errors import InvalidUse
+
+if TYPE_CHECKING:
+    from crossinfer.hal.device import Device
+
+VIEW_ALIGNMENT = 256
+
+
+class Role(enum.Enum):
+    """What a buffer's contents are, which decides their layout on a device."""
+
+    PLAIN = "plain"
+    WEIGHT = "weight"
+    KV_CACHE = "kv cache"
+
+
+class Access(enum.Flag):
+    """What a dispatch does with a view."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    READ_WRITE = READ | WRITE
+
+
+class Buffer:
+    """Memory of one device, made by `alloc` and `upload`; `handle` is the backend's."""
+
+    def __init__(self, device: Device, size_in_bytes: int, label: str, handle: object) -> None:
+        self.device = device
+        self.size_in_bytes = size_in_bytes
+        self.label = label
+        self.handle = handle
+        self.freed = False
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.label or 'unnamed'}, {self.size_in_bytes} bytes)"
+
+    def view(self, offset: int = 0, size: int | None = None) -> View:
+        """Bytes `offset … offset + size` (default: to the end). Raises InvalidUse."""
+        size = self.size_in_bytes - offset if size is None else size
+        if offset % VIEW_ALIGNMENT:
+            raise InvalidUse(
+                f"A view of {self} starts at byte {offset}; offsets are multiples of "
+                f"{VIEW_ALIGNMENT}."
+            )
+        return View(self, offset, size)
+
+    def free(self) -> None:
+        """Give the memory back. Raises InvalidUse while a recording in flight refers to it."""
+        self.device.free(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A range of a buffer, in bytes; never empty. Raises InvalidUse if it leaves the buffer."""
+
+    buffer: Buffer
+    offset: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.size < 1 or self.end > self.buffer.size_in_bytes:
+            raise InvalidUse(
+                f"A view of {self.buffer} takes bytes {self.offset} to {self.end}; "
+                "it must take at least one byte, and none outside the buffer."
+            )
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+    def overlaps(self, other: View) -> bool:
+        return self.buffer is other.buffer and self.offset < other.end and other.offset < self.end
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """A view together with what the dispatch does with it."""
+
+    view: View
+    access: Access

@@ -1,0 +1,310 @@
+"""The device as callers see it, and the checks that all backends share."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from crossinfer.core.dtypes import Array, DType, decode_scalars, encode_scalars
+from crossinfer.core.errors import DeviceError, DeviceLost, InvalidUse, OutOfDeviceMemory
+from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.shapes import align_up
+from crossinfer.formats.blocks import StorageType
+from crossinfer.hal.buffer import VIEW_ALIGNMENT, Buffer, Role, View
+from crossinfer.hal.fence import Fence
+from crossinfer.hal.hooks import Data, DeviceHooks, raw_bytes
+from crossinfer.hal.info import DeviceInfo
+from crossinfer.hal.recording import Command, Recorder, Recording
+from crossinfer.hal.timer import Timer
+
+
+class Device(DeviceHooks):
+    """One device and its queue: what callers use, and the checks of every call."""
+
+    def __init__(self, info: DeviceInfo, *, deadline_s: float = 60.0) -> None:
+        self.info = info
+        self.deadline_s = deadline_s
+        self.memory_in_use = 0
+        self._lost: DeviceLost | None = None
+        self._closed = False
+        self._in_flight: list[Recording] = []
+        self._buffers: set[Buffer] = set()
+        self._lock = threading.RLock()
+
+    def alloc(
+        self,
+        shape: Sequence[int],
+        dtype: StorageType,
+        role: Role = Role.PLAIN,
+        label: str = "",
+    ) -> Buffer:
+        """New memory for a tensor; its contents are undefined.
+
+        Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        _check_shape(shape, dtype, label)
+        size = align_up(self.packed_size(shape, dtype, role), VIEW_ALIGNMENT)
+        with self._lock:
+            limit = self.info.memory_bytes
+            if limit is not None and self.memory_in_use + size > limit:
+                raise OutOfDeviceMemory(
+                    f"Device {self.info.name} cannot allocate {size} bytes for "
+                    f"{label or 'a buffer'}: {self.memory_in_use} of its {limit} bytes are in use. "
+                    "Use a smaller context or a smaller model, or free buffers."
+                )
+            buffer = Buffer(self, size, label, self._alloc(size))
+            self.memory_in_use += size
+            self._buffers.add(buffer)
+        return buffer
+
+    def upload(
+        self,
+        data: Data,
+        shape: Sequence[int],
+        dtype: StorageType,
+        role: Role = Role.PLAIN,
+        label: str = "",
+        progress: Progress = no_progress,
+    ) -> Buffer:
+        """A new buffer that holds a dense row-major tensor of `data`, packed for this device.
+
+        Works in chunks, so that a mapped file is never copied whole. `progress` counts bytes.
+        Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        _check_shape(shape, dtype, label)
+        given, expected = raw_bytes(data).nbytes, dtype.bytes_for(shape)
+        if given != expected:
+            raise InvalidUse(
+                f"{label or 'A tensor'} of {dtype.label} {tuple(shape)} takes {expected} bytes, "
+                f"but {given} were given."
+            )
+        total = self.packed_size(shape, dtype, role)
+        buffer = self.alloc(shape, dtype, role, label)
+        try:
+            offset = 0
+            for chunk in self._pack(data, shape, dtype, role):
+                size = raw_bytes(chunk).nbytes
+                self._write(View(buffer, offset, size), chunk)
+                offset += size
+                progress(label, offset, total)
+        except BaseException:
+            self.free(buffer)
+            raise
+        return buffer
+
+    def write(self, view: View, data: Data) -> None:
+        """Replace the start of `view` by `data`, after everything that was submitted before.
+
+        Raises DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        self.check_buffer(view.buffer)
+        size = raw_bytes(data).nbytes
+        if size > view.size:
+            raise InvalidUse(
+                f"{size} bytes were to be written to a view of {view.size} bytes of {view.buffer}."
+            )
+        self.wait_idle()
+        self._write(view, data)
+
+    def download(self, source: Buffer | View) -> bytes:
+        """The bytes of a buffer or view, after everything that was submitted before.
+
+        Raises DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        view = source.view() if isinstance(source, Buffer) else source
+        self.check_buffer(view.buffer)
+        self.wait_idle()
+        return self._read(view)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer's memory back. Raises InvalidUse if it is in flight or not ours."""
+        with self._lock:
+            if buffer.device is self and (self._closed or self._lost):
+                buffer.freed = True  # the memory went with the device
+                return
+            self.check_buffer(buffer)
+            if any(buffer in recording.buffers for recording in self._pending()):
+                raise InvalidUse(f"{buffer} is used by a recording in flight; wait for its fence.")
+            buffer.freed = True
+            self._buffers.discard(buffer)
+            self.memory_in_use -= buffer.size_in_bytes
+            self._free(buffer)
+
+    def recorder(self, parameters: Buffer | None = None) -> Recorder:
+        """A new recorder; `submit` will fill `parameters`. Raises DeviceLost, InvalidUse."""
+        self.check_usable()
+        if parameters is not None:
+            self.check_buffer(parameters)
+        return Recorder(self, parameters)
+
+    def encode(self, commands: tuple[Command, ...], parameters: Buffer | None) -> Recording:
+        """Called by `Recorder.finish`."""
+        self.check_usable()
+        recording = Recording(self, commands, parameters)
+        for buffer in recording.buffers:
+            self.check_buffer(buffer)  # one may have been freed since its command
+        recording.handle = self._encode(commands, parameters)
+        return recording
+
+    def submit(self, recording: Recording, params: bytes = b"") -> Fence:
+        """Copy `params` to the start of the recording's parameter buffer, then run it.
+
+        Returns at once. Raises DeviceLost, OutOfDeviceMemory, InvalidUse.
+        """
+        self.check_usable()
+        if recording.device is not self:
+            raise InvalidUse(f"The recording was made for {recording.device.info.name}.")
+        if recording.in_flight:
+            raise InvalidUse("The recording is in flight already; wait for its fence.")
+        for buffer in recording.buffers:
+            self.check_buffer(buffer)
+        if params:
+            if recording.parameters is None:
+                raise InvalidUse("The recording has no buffer for the parameters given.")
+            if len(params) > recording.parameters.size_in_bytes:
+                raise InvalidUse(
+                    f"{len(params)} bytes of parameters were given; "
+                    f"{recording.parameters} is smaller."
+                )
+        fence = Fence(self)
+        with self._lock:
+            recording.fence = fence
+            self._in_flight = [*self._pending(), recording]
+        try:
+            self._submit(recording, params, fence)
+        except DeviceError as error:
+            fence.signal(error)
+            raise
+        return fence
+
+    def timer(self, capacity: int) -> Timer:
+        """A timer with `capacity` entries. Raises DeviceLost, InvalidUse."""
+        self.check_usable()
+        if capacity < 1:
+            raise InvalidUse(f"A timer of {capacity} entries was asked for; it needs at least 1.")
+        return Timer(self, capacity, self._make_timer(capacity))
+
+    def read_timer(self, timer: Timer) -> list[float | None]:
+        """See `Timer.read`."""
+        self.check_usable()
+        self.wait_idle()
+        return self._read_timer(timer)
+
+    def export_kv_block(
+        self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int
+    ) -> Array:
+        """Block `block` of a KV cache of `shape`, as float32 in the canonical order.
+
+        [K, V][kv_head][slot][head_dim]. Raises DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        _check_block(shape, block)
+        raw = self.download(self._kv_block_view(cache, shape, dtype, block))
+        return decode_scalars(raw, dtype).reshape(shape[1:])
+
+    def import_kv_block(
+        self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int, values: Array
+    ) -> None:
+        """Write `values`, float32 in the canonical order, to a block. Raises as the export."""
+        self.check_usable()
+        _check_block(shape, block)
+        if values.shape != tuple(shape[1:]):
+            raise InvalidUse(f"A KV block has the shape {tuple(shape[1:])}, not {values.shape}.")
+        view = self._kv_block_view(cache, shape, dtype, block)
+        self.write(view, encode_scalars(values, dtype))
+
+    def wait_idle(self) -> None:
+        """Wait for everything that was submitted. Raises DeviceLost.
+
+        Whoever holds a fence hears from it what else went wrong.
+        """
+        for recording in self._pending():
+            if recording.fence is not None:
+                with contextlib.suppress(DeviceError):
+                    recording.fence.wait()
+        if self._lost is not None:
+            raise self._lost
+
+    def lose(self, reason: str) -> DeviceLost:
+        """Mark the device as lost; everything in flight fails with the error that is returned."""
+        with self._lock:
+            if self._lost is None:
+                running = (name for r in self._pending() for name in r.kernel_names)
+                self._lost = DeviceLost(self.info.name, reason, tuple(dict.fromkeys(running)))
+            for recording in self._pending():
+                if recording.fence is not None:
+                    recording.fence.signal(self._lost)
+            return self._lost
+
+    def close(self) -> None:
+        """Wait for the queue, then release everything. Closing twice is harmless."""
+        if self._closed:
+            return
+        with contextlib.suppress(DeviceLost):
+            self.wait_idle()
+        self._closed = True
+        self._close()
+        for buffer in self._buffers:
+            buffer.freed = True
+        self._buffers.clear()
+        self.memory_in_use = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Why the device is lost, if it is."""
+        return self._lost
+
+    # Checks.
+
+    def check_usable(self) -> None:
+        """Raises the loss if the device is lost, InvalidUse if it is closed."""
+        if self._lost is not None:
+            raise self._lost
+        if self._closed:
+            raise InvalidUse(f"Device {self.info.name} is closed.")
+
+    def check_buffer(self, buffer: Buffer) -> None:
+        """Raises InvalidUse unless `buffer` is a live buffer of this device."""
+        if buffer.device is not self:
+            raise InvalidUse(f"{buffer} belongs to device {buffer.device.info.name}.")
+        if buffer.freed:
+            raise InvalidUse(f"{buffer} was freed.")
+
+    def _pending(self) -> list[Recording]:
+        return [recording for recording in self._in_flight if recording.in_flight]
+
+
+def _check_shape(shape: Sequence[int], dtype: StorageType, label: str) -> None:
+    if not shape or any(size < 1 for size in shape):
+        raise InvalidUse(
+            f"{label or 'A buffer'} was asked for with the shape {tuple(shape)}; "
+            "sizes are at least 1."
+        )
+    if shape[-1] % dtype.block_elements:
+        raise InvalidUse(
+            f"{label or 'A buffer'} of {dtype.label} was asked for with rows of {shape[-1]} "
+            f"elements; they hold a multiple of {dtype.block_elements}."
+        )
+
+
+def _check_block(shape: Sequence[int], block: int) -> None:
+    if block not in range(shape[0]):
+        raise InvalidUse(f"The KV cache has blocks 0 to {shape[0] - 1}, not {block}.")

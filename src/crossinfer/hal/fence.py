@@ -1,0 +1,45 @@
+"""Fences: when a submission has finished."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from crossinfer.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from crossinfer.hal.device import Device
+
+
+class Fence:
+    """Signalled once, when the submission has finished or its device is lost."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._error: DeviceError | None = None
+
+    @property
+    def done(self) -> bool:
+        """The submission is not in flight any more."""
+        return self._event.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the submission; `timeout_s` defaults to the device's deadline.
+
+        A device that has not answered by then is lost: it is in an unknown state, and waiting
+        longer would hang the caller. Raises DeviceLost, or the error that the backend signalled.
+        """
+        deadline = self._device.deadline_s if timeout_s is None else timeout_s
+        if not self._event.wait(deadline):
+            self._device.lose(f"no answer within {deadline:g} seconds")
+        if self._error is not None:
+            raise self._error
+
+    def signal(self, error: DeviceError | None = None) -> None:
+        """Called by the device when the submission ends; later calls change nothing."""
+        with self._lock:  # the end of the work and the loss of the device may come at once
+            if not self._event.is_set():
+                self._error = error
+                self._event.set()

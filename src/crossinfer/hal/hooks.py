@@ -1,0 +1,95 @@
+"""What a backend fills in: the methods behind `Device`, which has checked their arguments."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.errors import InvalidUse
+from crossinfer.formats.blocks import StorageType
+from crossinfer.hal.buffer import Buffer, Role, View
+from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+
+if TYPE_CHECKING:
+    from crossinfer.hal.fence import Fence
+    from crossinfer.hal.recording import Command, Recording
+    from crossinfer.hal.timer import Timer
+
+Data = memoryview | bytes | Array
+
+UPLOAD_CHUNK_BYTES = 16 << 20
+
+
+def raw_bytes(data: Data) -> memoryview:
+    """The bytes of `data`, not copied. Raises InvalidUse unless they lie one after another."""
+    view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    if not view.c_contiguous:
+        raise InvalidUse("The data has gaps or is transposed; give a contiguous copy of it.")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+class DeviceHooks(abc.ABC):
+    """One device behind the HAL's checks. See `crossinfer.hal` for what a backend may count on."""
+
+    fusions: frozenset[str] = frozenset()
+    """The fusion patterns of the plan that pay on this device."""
+
+    @abc.abstractmethod
+    def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
+        """The ways to run `op` on operands of these types, best first; empty means "no"."""
+
+    @abc.abstractmethod
+    def _alloc(self, size: int) -> object:
+        """The handle of `size` bytes of new memory. Raises OutOfDeviceMemory."""
+
+    @abc.abstractmethod
+    def _free(self, buffer: Buffer) -> None: ...
+
+    @abc.abstractmethod
+    def _write(self, view: View, data: Data) -> None: ...
+
+    @abc.abstractmethod
+    def _read(self, view: View) -> bytes: ...
+
+    @abc.abstractmethod
+    def _encode(self, commands: tuple[Command, ...], parameters: Buffer | None) -> object:
+        """The handle of a recording of these commands."""
+
+    @abc.abstractmethod
+    def _submit(self, recording: Recording, params: bytes, fence: Fence) -> None:
+        """Copy `params` and run; `signal` the fence when done. May raise the HAL's errors."""
+
+    @abc.abstractmethod
+    def _make_timer(self, capacity: int) -> object: ...
+
+    @abc.abstractmethod
+    def _read_timer(self, timer: Timer) -> list[float | None]: ...
+
+    @abc.abstractmethod
+    def _close(self) -> None:
+        """Release everything that this device created. Nothing is in flight, or it is lost."""
+
+    # Layouts; backends that repack override these three together.
+
+    def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
+        """Bytes that a tensor takes on this device."""
+        del role
+        return dtype.bytes_for(shape)
+
+    def _pack(
+        self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
+    ) -> Iterator[Data]:
+        """The tensor in this device's layout, in consecutive chunks."""
+        del shape, dtype, role
+        raw = raw_bytes(data)
+        for start in range(0, len(raw), UPLOAD_CHUNK_BYTES):
+            yield raw[start : start + UPLOAD_CHUNK_BYTES]
+
+    def _kv_block_view(self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int) -> View:
+        """Where a block lies in a KV cache of the canonical layout."""
+        size = dtype.bytes_for(shape[1:])
+        return View(cache, block * size, size)

@@ -1,0 +1,1 @@
+"""From a graph to what runs where: placement, fusion, kernels, activation memory, explanation."""

@@ -1,0 +1,1 @@
+"""Random-weight models for tests and benchmarks."""
