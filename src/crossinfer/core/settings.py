@@ -47,6 +47,10 @@ def _text(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> Path:
+    return Path(_text(text))
+
+
 @dataclasses.dataclass(frozen=True)
 class Variable:
     """One row of the table: what a variable is for, what it takes, how it is parsed."""
@@ -62,7 +66,7 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("cache", "a folder", "where models, compiled kernels and verdicts are kept", Path),
+    Variable("cache", "a folder", "where models, compiled kernels and verdicts are kept", _folder),
     Variable("device", "a device name", "the device that `auto` stands for", _text),
     Variable("threads", "an integer ≥ 1", "worker threads of CPU devices", _positive),
     Variable(

@@ -20,12 +20,11 @@ class BlockPool:
         return len(self._free)
 
     def extend(self, owned: list[int], tokens: int) -> bool:
-        """Add blocks to `owned` until it can hold `tokens`; False, with nothing taken, if too few."""
+        """Add blocks to `owned` until it can hold `tokens`; False, with none taken, if too few."""
         missing = ceil_div(tokens, BLOCK_TOKENS) - len(owned)
         if missing > self.free:
             return False
-        for _ in range(missing):
-            owned.append(self._free.pop())
+        owned.extend(self._free.pop() for _ in range(missing))
         return True
 
     def release(self, owned: list[int]) -> None:

@@ -26,11 +26,12 @@ from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.sampling import SamplingOptions, SamplingParams
 from crossinfer.engine.scheduler import Scheduler
 from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
-from crossinfer.engine.step import StepRunner
+from crossinfer.engine.step import BatchLimits, StepRunner
 from crossinfer.engine.stream import Stream, next_outcome
 from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.hal.device import Device
+from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.registry import open_device
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
@@ -45,10 +46,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_MAX_TOKENS = 512
 
 # Rows of one step: enough to keep a device busy, few enough that running answers are not held up.
-_MAX_ROWS = 256
-# Rows whose logits are kept at once: with a vocabulary of 150,000 these are 40 MB.
-_MAX_LOGITS_ROWS = 64
-_MAX_SEQUENCES = 16
+_LIMITS = BatchLimits(rows=256, sequences=16, logits_rows=64)
 
 Prompt = str | Sequence[int]
 
@@ -99,11 +97,12 @@ class LLM:
                 context=self.context,
                 kv_blocks=blocks,
                 kv_dtype=_kv_dtype(kv_dtype, self._model),
+                limits=_LIMITS,
                 progress=progress,
             )
             stack.callback(self._runner.close)
             scheduler = Scheduler(
-                BlockPool(blocks), max_rows=_MAX_ROWS, max_sequences=_MAX_SEQUENCES
+                BlockPool(blocks), max_rows=_LIMITS.rows, max_sequences=_LIMITS.sequences
             )
             self._engine = Engine(self._runner, scheduler, trace_steps=settings.debug >= 2)
             stack.callback(self._engine.close)
@@ -150,7 +149,7 @@ class LLM:
             params=params,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             max_tokens=room,
-            max_rows=_MAX_ROWS,
+            max_rows=_LIMITS.rows,
             end_ids=self.tokenizer.end_ids,
             detokenizer=self.tokenizer.detokenizer(),
             stops=StopFilter(stop),
@@ -228,9 +227,7 @@ class LLM:
             loss, count = loss + float(losses.sum()), count + len(losses)
         return math.exp(loss / count)
 
-    def token_losses(
-        self, tokens: Sequence[int], *, progress: Progress = no_progress
-    ) -> Array:
+    def token_losses(self, tokens: Sequence[int], *, progress: Progress = no_progress) -> Array:
         """-ln p of each token given those before it, the first left out: float64 [T - 1].
 
         Raises RequestError, DeviceError.
@@ -244,6 +241,11 @@ class LLM:
             total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
             losses.append(total - scores[np.arange(len(following)), following])
         return np.concatenate(losses)
+
+    @property
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The devices that the model was placed on, or may be, in order of preference."""
+        return tuple(device.info for device in self._runner.plan.devices)
 
     def explain(self) -> str:
         """The plan of the step that ran last: what runs where, with which kernels and memory."""
@@ -276,7 +278,7 @@ class LLM:
 
     def _logits_in_chunks(self, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
         self._check_tokens(tokens, "text")
-        sequence = ScoreSequence(tokens, max_rows=_MAX_LOGITS_ROWS, progress=progress)
+        sequence = ScoreSequence(tokens, max_rows=_LIMITS.logits_rows, progress=progress)
         self._engine.submit(sequence)
         rows = 0
         try:

@@ -8,7 +8,7 @@ from crossinfer.core.dtypes import DType
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.hal.buffer import Binding, Buffer, View
 from crossinfer.hal.kernel import Dispatch
-from crossinfer.hal.recording import Recording
+from crossinfer.hal.recording import DispatchCommand, Recording
 from crossinfer.hal.timer import TimedKernel, Timer
 from crossinfer.models.decoder import StepShape
 from crossinfer.plan.memory import Region
@@ -16,7 +16,7 @@ from crossinfer.plan.plan import Plan, Segment
 
 
 class RecordedPlan:
-    """Replays one plan. Owns its activation and parameter buffers; weights and caches are shared."""
+    """Replays one plan. Owns its activations and parameters; weights and caches are shared."""
 
     def __init__(
         self, plan: Plan, shape: StepShape, resident: Mapping[tuple[str, int], Buffer]
@@ -73,6 +73,19 @@ class RecordedPlan:
                 )
         return timeline
 
+    def describe(self) -> str:
+        """Every command with the barriers between them, as lines of text."""
+        lines = []
+        for recording in self._recordings:
+            for command in recording.commands:
+                if isinstance(command, DispatchCommand):
+                    if command.barrier is not None:
+                        kinds = dict.fromkeys(h.kind.value for h in command.barrier.hazards)
+                        lines.append(f"  barrier: {', '.join(kinds)}")
+                    dispatch = command.dispatch
+                    lines.append(f"  {dispatch.kernel.name} {dispatch.grid} {dispatch.label}")
+        return "\n".join(lines)
+
     def download(self, output: str, rows: int) -> bytes:
         """The first `rows` rows of a graph output. Raises DeviceError."""
         device = self.plan.outputs[output]
@@ -124,8 +137,8 @@ class RecordedPlan:
         for step in segment.steps:
             for lowered in step.lowering.dispatches:
                 bindings = tuple(
-                    Binding(self._view(step.node, argument.operand, segment.device), argument.access)
-                    for argument in lowered.arguments
+                    Binding(self._view(step.node, used.operand, segment.device), used.access)
+                    for used in lowered.arguments
                 )
                 yield (
                     step.node,
@@ -137,7 +150,8 @@ class RecordedPlan:
     def _view(self, node: Node, operand: str, device: int) -> View:
         tensor = node.inputs.get(operand) or node.outputs.get(operand)
         if tensor is None:
-            return self._region(self._arenas[device], self.plan.arenas[device].regions[node, operand])
+            scratch = self.plan.arenas[device].regions[node, operand]
+            return self._region(self._arenas[device], scratch)
         root = self.plan.roots[tensor]
         match root.source:
             case Source.INPUT:

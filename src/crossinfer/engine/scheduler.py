@@ -1,9 +1,9 @@
 """The scheduler: which rows the next step computes.
 
-Decode rows come first, so that running answers keep flowing; what is left of the step's rows goes to
-prefill, in the order of arrival and in chunks. When the KV cache is full, the sequence that was
-admitted last gives its blocks up and is computed again later; sampling depends on positions only, so
-its tokens stay the same.
+Decode rows come first, so that running answers keep flowing; what is left of the step's rows goes
+to prefill, in the order of arrival and in chunks. When the KV cache is full, the sequence that was
+admitted last gives its blocks up and is computed again later; sampling depends on positions only,
+so its tokens stay the same.
 """
 
 from __future__ import annotations

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch
 from crossinfer.engine.recorded_plan import RecordedPlan
@@ -25,6 +28,16 @@ from crossinfer.plan.plan import Plan, make_plan
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchLimits:
+    """The largest batch that will be run."""
+
+    rows: int
+    sequences: int
+    logits_rows: int
+    """Rows whose logits are kept at once: with a vocabulary of 150,000, 64 are 40 MB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +67,7 @@ class StepRunner:
         context: int,
         kv_blocks: int,
         kv_dtype: DType,
+        limits: BatchLimits,
         progress: Progress = no_progress,
     ) -> None:
         """Plans the smallest bucket and uploads the weights. Raises PlanError, DeviceError.
@@ -71,6 +85,8 @@ class StepRunner:
         self._resident: dict[tuple[str, int], Buffer] = {}
         self._state_devices: dict[str, int] = {}
         self._recorded: OrderedDict[StepShape, RecordedPlan] = OrderedDict()
+        self._reserved_bytes = self._largest_activations(limits)
+        self._trace_commands = read_settings().debug >= 3
         self._progress = progress
         self._record(self._shape(1, 1, 1))
         self._progress = no_progress
@@ -140,13 +156,35 @@ class StepRunner:
 
     def _record(self, shape: StepShape) -> RecordedPlan:
         graph = self._model.graph(shape)
-        plan = make_plan(graph, self._devices, self._verdicts, self._state_devices)
+        plan = make_plan(
+            graph, self._devices, self._verdicts, self._state_devices, self._reserved_bytes
+        )
         self._upload_missing(plan)
-        while len(self._recorded) >= _MAX_RECORDED:
-            self._recorded.popitem(last=False)[1].free()
-        recorded = RecordedPlan(plan, shape, self._resident)
+        self._forget(keep=_MAX_RECORDED - 1)
+        try:
+            recorded = RecordedPlan(plan, shape, self._resident)
+        except OutOfDeviceMemory:
+            if not self._recorded:
+                raise
+            self._forget(keep=0)  # recorded buckets are only a cache
+            recorded = RecordedPlan(plan, shape, self._resident)
         self._recorded[shape] = recorded
+        if self._trace_commands:
+            print(f"commands of {shape}:\n{recorded.describe()}", file=sys.stderr)
         return recorded
+
+    def _forget(self, keep: int) -> None:
+        """Give up the buckets that were used longest ago."""
+        while len(self._recorded) > keep:
+            self._recorded.popitem(last=False)[1].free()
+
+    def _largest_activations(self, limits: BatchLimits) -> int:
+        """Bytes that the largest bucket needs beside weights and cache, if that matters."""
+        if all(device.info.memory_bytes is None for device in self._devices):
+            return 0
+        shape = self._shape(limits.rows, limits.sequences, limits.logits_rows)
+        plan = make_plan(self._model.graph(shape), self._devices, self._verdicts)
+        return max(arena.size for arena in plan.arenas) + plan.parameters.size
 
     def _upload_missing(self, plan: Plan) -> None:
         wanted = [

@@ -226,6 +226,16 @@ def unpack_codes(blocks: Array, storage: BlockFormat) -> Array:
     return codes ^ np.uint8(1 << (storage.bits - 1)) if storage.signed else codes
 
 
+def unpack_scale_codes(blocks: Array, storage: BlockFormat) -> Array:
+    """The unsigned codes of two-level scales, then those of mins, as uint8 [n, codes]."""
+    two_levels = storage.super_scales
+    if two_levels is None:
+        raise ValueError(f"{storage.label} has no scale codes: its scales are float16")
+    count = storage.groups * (2 if two_levels.has_mins else 1)
+    codes = _unpack(blocks, two_levels.planes, count)
+    return codes ^ np.uint8(0x80) if two_levels.signed else codes
+
+
 def _halves(blocks: Array, offset: int) -> Array:
     return blocks[:, offset : offset + 2].copy().view(np.float16).astype(np.float32)
 
@@ -241,10 +251,7 @@ def group_scales(blocks: Array, storage: BlockFormat) -> tuple[Array, Array | No
             return scale, None
         return scale, -_halves(blocks, storage.min_offset)
     two_levels = storage.super_scales
-    count = storage.groups * (2 if two_levels.has_mins else 1)
-    codes = _unpack(blocks, two_levels.planes, count)
-    if two_levels.signed:
-        codes = codes ^ np.uint8(0x80)
+    codes = unpack_scale_codes(blocks, storage)
     scales = scale * (codes[:, : storage.groups].astype(np.float32) - two_levels.zero)
     if not two_levels.has_mins or storage.min_offset is None:
         return scales, None
@@ -266,7 +273,9 @@ def dequantize_blocks(blocks: Array, storage: BlockFormat) -> Array:
 _CHUNK_ELEMENTS = 1 << 20
 
 
-def dequantize(raw: memoryview | bytes | Array, storage: StorageType, shape: Sequence[int]) -> Array:
+def dequantize(
+    raw: memoryview | bytes | Array, storage: StorageType, shape: Sequence[int]
+) -> Array:
     """A stored tensor's values as float32 of `shape`.
 
     `raw` holds the rows one after another, `storage.bytes_for(shape)` bytes in all. float32,

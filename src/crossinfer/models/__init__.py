@@ -1,1 +1,1 @@
-"""Architectures: each is one file that builds the graph of a step. `ARCHITECTURES` is the registry."""
+"""Architectures: each is one file that builds the graph of a step; `registry` names them."""

@@ -47,8 +47,8 @@ class StepShape:
 class DecoderBuilder:
     """Builds the graph of a decoder step. Weights are named as the checkpoint names them.
 
-    Graph inputs: tokens i32 [T], query_start i32 [S + 1], kv_len i32 [S], block_table i32 [S, B] and,
-    if logits are wanted, logits_rows i32 [R]. Outputs: logits f32 [R, V] and argmax i32 [R].
+    Graph inputs: tokens i32 [T], query_start i32 [S + 1], kv_len i32 [S], block_table i32 [S, B]
+    and, if logits are wanted, logits_rows i32 [R]. Outputs: logits f32 [R, V], argmax i32 [R].
     """
 
     def __init__(

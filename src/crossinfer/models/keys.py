@@ -27,7 +27,11 @@ class Keys:
         value = default if value is None else value
         if value is None:
             raise FormatError(f"{self.where}: {self._prefix}{key} is missing.")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise FormatError(f"{self.where}: {self._prefix}{key} is {value!r}, not a number.")
         return value
 

@@ -1,5 +1,6 @@
-"""Qwen3: the form of Llama with an explicit head dimension, and queries and keys normalised per head
-before the rotary embedding (Yang et al. 2025).
+"""Qwen3: the form of Llama with an explicit head dimension and per-head normalisation.
+
+Queries and keys are normalised head by head before the rotary embedding (Yang et al. 2025).
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ def find_architecture(name: str, where: str) -> GraphFunction:
     """The graph function of an architecture. Raises FormatError, naming the file `where`."""
     if name not in ARCHITECTURES:
         raise FormatError(
-            f"{where}: the architecture {name!r} is not supported; "
-            f"{', '.join(ARCHITECTURES)} are."
+            f"{where}: the architecture {name!r} is not supported; {', '.join(ARCHITECTURES)} are."
         )
     return ARCHITECTURES[name]

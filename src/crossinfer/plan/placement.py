@@ -25,13 +25,16 @@ class Placed(NamedTuple):
     reason: str = ""
 
 
-def place(graph: Graph, selector: KernelSelector, pinned: Mapping[str, int]) -> dict[Node, Placed]:
+def place(
+    graph: Graph, selector: KernelSelector, pinned: Mapping[str, int], reserved_bytes: int = 0
+) -> dict[Node, Placed]:
     """Where each node goes.
 
     `pinned` gives the devices of states (by name) that exist already; they and the constants beside
-    them have their memory before anything else. Raises PlanError.
+    them have their memory before anything else. `reserved_bytes` of each device are left free.
+    Raises PlanError.
     """
-    budget = _Budget(selector.devices)
+    budget = _Budget(selector.devices, reserved_bytes)
     groups = _groups(graph)
     fixed = [_pinned_device(group, pinned) for group in groups]
     for group, device in zip(groups, fixed, strict=True):
@@ -121,9 +124,10 @@ def packed_bytes(tensor: Tensor, device: Device) -> int:
 class _Budget:
     """Memory of each device, taken by constants and states once each."""
 
-    def __init__(self, devices: Sequence[Device]) -> None:
+    def __init__(self, devices: Sequence[Device], reserved_bytes: int) -> None:
         self._devices = devices
-        self._left = [device.info.memory_bytes for device in devices]
+        memory = [device.info.memory_bytes for device in devices]
+        self._left = [None if size is None else size - reserved_bytes for size in memory]
         self._resident: set[tuple[int, Tensor]] = set()
 
     def _needed(self, device: int, tensors: Iterable[Tensor]) -> int:

@@ -83,15 +83,17 @@ def make_plan(
     devices: Sequence[Device],
     verdicts: VerdictStore,
     pinned: Mapping[str, int] | None = None,
+    reserved_bytes: int = 0,
 ) -> Plan:
     """The plan for `graph` on `devices`, most preferred first. Raises PlanError.
 
-    `pinned` gives the devices (positions in the row) of states that exist already.
+    `pinned` gives the devices (positions in the row) of states that exist already;
+    `reserved_bytes` of each device's memory are left for activations.
     """
     if not devices:
         raise PlanError("No device was given to plan for.")
     selector = KernelSelector(devices, verdicts)
-    graph, placed = fuse(graph, place(graph, selector, pinned or {}), selector)
+    graph, placed = fuse(graph, place(graph, selector, pinned or {}, reserved_bytes), selector)
     steps = [
         Step(node, _lowering(selector, node, device), reason)
         for node, (device, reason) in placed.items()
