@@ -38,7 +38,8 @@ def test_tables_of_a_ragged_batch() -> None:
 
     def table(name: str) -> list[int]:
         region = arena.regions[name]
-        return np.frombuffer(raw, np.int32, region.size // 4, region.offset).tolist()
+        values: list[int] = np.frombuffer(raw, np.int32, region.size // 4, region.offset).tolist()
+        return values
 
     assert table("tokens") == [7, 8, 9, 5, 0, 0, 0, 0]
     assert table("query_start") == [0, 3, 4, 4, 4]

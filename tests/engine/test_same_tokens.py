@@ -25,7 +25,8 @@ MODELS = ["tiny-llama", "tiny-qwen2", "tiny-qwen3"]
 
 
 def tokens_for(seed: int, count: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, 300, count).tolist()
+    tokens: list[int] = np.random.default_rng(seed).integers(0, 300, count).tolist()
+    return tokens
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -89,7 +90,7 @@ def test_sampled_tokens_do_not_depend_on_company(name: str, tiny_models: TinyMod
         together: dict[int, tuple[int, ...]] = {}
         # All at once: 226 tokens and 150 answers in a cache of 128, so some must give way.
         threads = [
-            threading.Thread(target=lambda n=n: together.__setitem__(n, answer(n)))  # type: ignore[misc]
+            threading.Thread(target=lambda n=n: together.__setitem__(n, answer(n)))
             for n in range(len(prompts))
         ]
         for thread in threads:

@@ -21,12 +21,15 @@ def drawn(params: SamplingParams, logits: Array = LOGITS, draws: int = 400) -> A
     """How often each token is chosen over different positions."""
     sampler = Sampler(params, seed=1)
     tokens = [sampler.choose(logits, [0] * position, []) for position in range(draws)]
-    return np.bincount(tokens, minlength=len(logits)) / draws
+    counts: Array = np.bincount(tokens, minlength=len(logits))
+    shares: Array = counts / draws
+    return shares
 
 
 def softmax(scores: Array) -> Array:
-    weights = np.exp(scores - scores.max())
-    return weights / weights.sum()
+    weights: Array = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    return weights
 
 
 def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:

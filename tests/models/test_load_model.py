@@ -95,7 +95,7 @@ def test_tied_and_untied_embeddings(tiny_models: TinyModels) -> None:
             path = tiny_models(
                 "tiny-llama",
                 container=container,
-                tie_embeddings=tied,  # type: ignore[arg-type]
+                tie_embeddings=tied,
             )
             model = load_model(path)
             assert model.config.tied_embeddings is tied

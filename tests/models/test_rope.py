@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import FormatError
 from crossinfer.models.config import ModelConfig, RopeScaling
 from crossinfer.models.rope import rope_table
@@ -26,9 +27,10 @@ CONFIG = ModelConfig(
 )
 
 
-def angles(config: ModelConfig, position: int = 1, factors: np.ndarray | None = None) -> np.ndarray:
+def angles(config: ModelConfig, position: int = 1, factors: Array | None = None) -> Array:
     table = rope_table(config, position + 1, factors)[position].astype(np.float64)
-    return np.arctan2(table[:, 1], table[:, 0])
+    turned: Array = np.arctan2(table[:, 1], table[:, 0])
+    return turned
 
 
 def scaled(kind: str, **fields: float) -> ModelConfig:

@@ -28,7 +28,7 @@ def dequantized(model: Model) -> Model:
         if len(weight.shape) == 1:
             rows = rows.reshape(1, -1)
         values = gguf.dequantize(rows, kind).astype(np.float32).reshape(weight.shape)
-        return StoredTensor(weight.name, weight.shape, DType.F32, memoryview(values).cast("B"))
+        return StoredTensor(weight.name, weight.shape, DType.F32, values.data.cast("B"))
 
     weights = {name: convert(weight) for name, weight in model.weights.items()}
     return dataclasses.replace(model, weights=weights)

@@ -14,7 +14,7 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
@@ -26,13 +26,12 @@ from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.sampling import SamplingOptions, SamplingParams
 from crossinfer.engine.scheduler import Scheduler
 from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
+from crossinfer.engine.setup import Devices, choose_context, choose_kv_dtype, open_devices
 from crossinfer.engine.step import BatchLimits, StepRunner
 from crossinfer.engine.stream import Stream, next_outcome
 from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
-from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo
-from crossinfer.hal.registry import open_device
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
@@ -42,7 +41,6 @@ from crossinfer.text.chat_template import ChatTemplate, Message
 from crossinfer.text.model_text import chat_template_source, load_tokenizer
 from crossinfer.text.stops import StopFilter
 
-DEFAULT_CONTEXT = 4096
 DEFAULT_MAX_TOKENS = 512
 
 # Rows of one step: enough to keep a device busy, few enough that running answers are not held up.
@@ -65,7 +63,7 @@ class LLM:
     def __init__(
         self,
         model: str | Path | None = None,
-        device: str | Device | Sequence[str | Device] = "auto",
+        device: Devices = "auto",
         *,
         context: int | None = None,
         threads: int | None = None,
@@ -87,16 +85,16 @@ class LLM:
         self.tokenizer = load_tokenizer(file)
         self._template_source = chat_template_source(file)
         self._template: ChatTemplate | None = None
-        self.context = _context(context, self._model.config.context)
+        self.context = choose_context(self._model, context)
         with contextlib.ExitStack() as stack:
             blocks = ceil_div(self.context, BLOCK_TOKENS)
             self._runner = StepRunner(
                 self._model,
-                _open_devices(device, threads, stack),
+                open_devices(device, threads, stack),
                 VerdictStore.default(),
                 context=self.context,
                 kv_blocks=blocks,
-                kv_dtype=_kv_dtype(kv_dtype, self._model),
+                kv_dtype=choose_kv_dtype(self._model, kv_dtype),
                 limits=_LIMITS,
                 progress=progress,
             )
@@ -225,7 +223,10 @@ class LLM:
         for start in range(0, len(tokens), self.context):
             losses = self.token_losses(tokens[start : start + self.context], progress=progress)
             loss, count = loss + float(losses.sum()), count + len(losses)
-        return math.exp(loss / count)
+        try:
+            return math.exp(loss / count)
+        except OverflowError:
+            return math.inf
 
     def token_losses(self, tokens: Sequence[int], *, progress: Progress = no_progress) -> Array:
         """-ln p of each token given those before it, the first left out: float64 [T - 1].
@@ -306,41 +307,3 @@ class LLM:
                 raise RequestError(
                     f"The {what} holds token {token}; tokens are 0 to {vocabulary - 1}."
                 )
-
-
-def _context(asked: int | None, made_for: int) -> int:
-    if asked is None:
-        return min(made_for, DEFAULT_CONTEXT)
-    if not 1 <= asked <= made_for:
-        raise RequestError(
-            f"A context of {asked} tokens was asked for; this model takes 1 to {made_for}."
-        )
-    return asked
-
-
-def _kv_dtype(asked: str | None, model: Model) -> DType:
-    if asked is None:
-        return DType.F32 if model.is_float32 else DType.F16
-    names = {DType.F16.label: DType.F16, DType.F32.label: DType.F32}
-    if asked not in names:
-        raise RequestError(f"The KV cache type {asked!r} is unknown; f16 and f32 are possible.")
-    return names[asked]
-
-
-def _open_devices(
-    wanted: str | Device | Sequence[str | Device],
-    threads: int | None,
-    stack: contextlib.ExitStack,
-) -> list[Device]:
-    """The devices, those that are opened here closed by `stack`."""
-    several = [wanted] if isinstance(wanted, str | Device) else wanted
-    settings = read_settings()
-    devices = []
-    for device in several:
-        if isinstance(device, str):
-            name = settings.device if device == "auto" else device
-            opened = open_device(name, threads=threads or settings.threads)
-            devices.append(stack.enter_context(opened))
-        else:
-            devices.append(device)
-    return devices

@@ -78,8 +78,7 @@ class StepRunner:
         self._model = model
         self._devices = devices
         self._verdicts = verdicts
-        self._table_blocks = ceil_div(context, BLOCK_TOKENS)
-        self._positions = context
+        self._context = context
         self._kv_blocks = kv_blocks
         self._kv_dtype = kv_dtype
         self._resident: dict[tuple[str, int], Buffer] = {}
@@ -137,14 +136,13 @@ class StepRunner:
         self._resident.clear()
 
     def _shape(self, rows: int, sequences: int, logits_rows: int) -> StepShape:
-        return StepShape(
-            rows=_bucket(rows),
-            sequences=_bucket(sequences),
-            table_blocks=self._table_blocks,
-            logits_rows=_bucket(logits_rows),
-            kv_blocks=self._kv_blocks + 1,
+        return step_shape(
+            rows=rows,
+            sequences=sequences,
+            logits_rows=logits_rows,
+            context=self._context,
+            kv_blocks=self._kv_blocks,
             kv_dtype=self._kv_dtype,
-            positions=self._positions,
         )
 
     def _find(self, batch: Batch) -> RecordedPlan:
@@ -211,6 +209,21 @@ class StepRunner:
         data = self._model.constant(tensor)
         kind = tensor.type
         return device.upload(data, kind.shape, kind.storage, kind.role, tensor.name)
+
+
+def step_shape(
+    *, rows: int, sequences: int, logits_rows: int, context: int, kv_blocks: int, kv_dtype: DType
+) -> StepShape:
+    """The bucket of a step with these sizes; `kv_blocks` does not count the padding block."""
+    return StepShape(
+        rows=_bucket(rows),
+        sequences=_bucket(sequences),
+        table_blocks=ceil_div(context, BLOCK_TOKENS),
+        logits_rows=_bucket(logits_rows),
+        kv_blocks=kv_blocks + 1,
+        kv_dtype=kv_dtype,
+        positions=context,
+    )
 
 
 def _bucket(size: int) -> int:

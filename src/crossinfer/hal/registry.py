@@ -38,6 +38,15 @@ def list_devices() -> list[DeviceInfo]:
     return [info for name in BACKENDS for info in _backend(name).list_devices()]
 
 
+def automatic_device() -> str:
+    """The name of the device that `auto` takes. Raises DeviceError if there is none to take."""
+    infos = list_devices()
+    ranked = [info for kind in _AUTOMATIC for info in infos if info.kind is kind]
+    if not ranked:
+        raise DeviceError("No usable device was found; `crossinfer devices` lists all.")
+    return ranked[0].name
+
+
 def open_device(name: str = "auto", *, threads: int | None = None) -> Device:
     """The device called `name`: `reference`, `vulkan`, `vulkan:1`, or `auto` for the best.
 
@@ -45,11 +54,7 @@ def open_device(name: str = "auto", *, threads: int | None = None) -> Device:
     unknown name, and what the backend raises.
     """
     if name == "auto":
-        infos = list_devices()
-        ranked = [info for kind in _AUTOMATIC for info in infos if info.kind is kind]
-        if not ranked:
-            raise DeviceError("No usable device was found; `crossinfer devices` lists all.")
-        name = ranked[0].name
+        name = automatic_device()
     backend_name, colon, number = name.partition(":")
     if backend_name not in BACKENDS or (colon and not number.isdecimal()):
         raise InvalidUse(

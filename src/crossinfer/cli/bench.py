@@ -1,0 +1,150 @@
+"""`crossinfer bench`: how fast a model runs here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_module
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossinfer.cli import options
+from crossinfer.cli.memory import resident_bytes
+from crossinfer.cli.output import print_json, print_table
+from crossinfer.cli.progress_bars import ProgressBars
+from crossinfer.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from crossinfer.cli.trace import KernelTotal
+    from crossinfer.hal.timer import TimedKernel
+
+
+def bench(
+    model: options.Model = None,
+    device: options.Device = "auto",
+    context: options.Context = None,
+    threads: options.Threads = None,
+    prompt_tokens: Annotated[
+        int,
+        typer.Option("--prompt-tokens", min=1, help="Tokens of each prompt: random, but fixed."),
+    ] = 128,
+    generate: Annotated[int, typer.Option("--generate", min=1, help="Tokens of each answer.")] = 32,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Answers measured; their medians are shown.")
+    ] = 3,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Time one more answer kernel by kernel.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            dir_okay=False,
+            writable=True,
+            metavar="FILE",
+            show_default="none",
+            help="Write that answer's timeline as a Chrome trace (chrome://tracing, Perfetto).",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Measure how fast a model loads, reads prompts and answers.
+
+    The first answer pays for what is made once; from --repeat 3 on the
+    medians leave it out.
+
+    With --json the keys are model, device, prompt_tokens, generate, repeat,
+    prefill_tokens_per_s, decode_tokens_per_s, first_token_s, load_s,
+    resident_mb, end_tokens_barred (true if an answer ended early, so that
+    end tokens were ruled out) and, with --kernels, kernels. resident_mb is
+    the resident set after loading in 10^6 bytes, touched pages of the mapped
+    file included (on macOS its peak so far, on Windows null).
+    """
+    from crossinfer.cli.measurement import Benchmark
+    from crossinfer.engine.demo_model import find_demo_model
+    from crossinfer.engine.setup import DEFAULT_CONTEXT
+
+    if context is None and prompt_tokens + generate > DEFAULT_CONTEXT:
+        context = prompt_tokens + generate
+    path = find_demo_model() if model is None else model
+    with ProgressBars() as bars:
+        started = time.perf_counter()
+        with options.open_llm(path, device, context, threads, bars) as llm:
+            load_s = time.perf_counter() - started
+            resident = resident_bytes()
+            benchmark = Benchmark(llm, prompt_tokens, generate, bars)
+            speed = benchmark.speed(repeat)
+            timeline = benchmark.kernels() if kernels or trace is not None else []
+            names = ",".join(info.name for info in llm.devices)
+    result: dict[str, Any] = {
+        "model": str(path),
+        "device": names,
+        "prompt_tokens": prompt_tokens,
+        "generate": generate,
+        "repeat": repeat,
+        **dataclasses.asdict(speed),
+        "load_s": load_s,
+        "resident_mb": None if resident is None else resident / 1e6,
+    }
+    if trace is not None:
+        _write_trace(trace, timeline)
+    _show(result, timeline if kernels else None, as_json=json)
+
+
+def _write_trace(path: Path, timeline: list[TimedKernel]) -> None:
+    from crossinfer.cli.trace import chrome_trace
+
+    try:
+        path.write_text(json_module.dumps(chrome_trace(timeline)))
+    except OSError as error:
+        raise RequestError(f"The file {path} cannot be written: {error.strerror}.") from error
+
+
+def _show(result: dict[str, Any], timeline: list[TimedKernel] | None, *, as_json: bool) -> None:
+    from crossinfer.cli.trace import totals
+
+    by_kernel = None if timeline is None else totals(timeline)
+    if as_json:
+        if by_kernel is not None:
+            result["kernels"] = [dataclasses.asdict(total) for total in by_kernel]
+        print_json(result)
+        return
+    _show_speed(result)
+    if by_kernel is not None:
+        print()
+        _show_kernels(by_kernel)
+
+
+def _show_speed(result: dict[str, Any]) -> None:
+    resident = result["resident_mb"]
+    rows = [
+        ("model", result["model"]),
+        ("device", result["device"]),
+        ("load", f"{result['load_s']:.2f} s"),
+        ("memory", "not measured" if resident is None else f"{resident:.1f} MB"),
+        ("first token", f"{result['first_token_s']:.3f} s"),
+        (
+            "prefill",
+            f"{result['prefill_tokens_per_s']:.1f} tokens/s over {result['prompt_tokens']} tokens",
+        ),
+        (
+            "decode",
+            f"{result['decode_tokens_per_s']:.1f} tokens/s over {result['generate']} tokens",
+        ),
+    ]
+    for name, value in rows:
+        print(f"{name:<14}{value}")
+    if result["end_tokens_barred"]:
+        print("An answer ended early, so end tokens were ruled out, which slows decode a little.")
+
+
+def _show_kernels(by_kernel: list[KernelTotal]) -> None:
+    print_table(
+        ("kernel", ">runs", ">total ms", ">share"),
+        [
+            (total.name, str(total.runs), f"{total.total_ms:.2f}", f"{total.share:.1%}")
+            for total in by_kernel
+        ],
+    )

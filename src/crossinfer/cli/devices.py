@@ -1,0 +1,79 @@
+"""`crossinfer devices`: what there is to run on, and the settings of the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from crossinfer.cli.output import print_json, print_table
+from crossinfer.core.settings import VARIABLES, read_settings
+from crossinfer.core.shapes import format_bytes
+
+
+def devices(
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List the environment variables instead.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list and no table.")] = False,
+) -> None:
+    """List the devices of this machine, and which of them `auto` takes."""
+    if settings:
+        _show_settings(json)
+    else:
+        _show_devices(json)
+
+
+def _show_devices(as_json: bool) -> None:
+    from crossinfer.hal.registry import automatic_device, list_devices
+
+    wanted = read_settings().device
+    automatic = automatic_device() if wanted == "auto" else wanted
+    infos = list_devices()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": info.name,
+                    "kind": info.kind.value,
+                    "description": info.description,
+                    "driver": info.driver,
+                    "memory_bytes": info.memory_bytes,
+                    "auto": info.name == automatic,
+                }
+                for info in infos
+            ]
+        )
+        return
+    print_table(
+        ("name", "kind", "description", "driver", ">memory", "auto"),
+        [
+            (
+                info.name,
+                info.kind.value,
+                info.description,
+                info.driver,
+                "the host's" if info.memory_bytes is None else format_bytes(info.memory_bytes),
+                "yes" if info.name == automatic else "",
+            )
+            for info in infos
+        ],
+    )
+
+
+def _show_settings(as_json: bool) -> None:
+    rows = [
+        (variable.name, variable.takes, variable.meaning, os.environ.get(variable.name))
+        for variable in VARIABLES
+    ]
+    if as_json:
+        print_json(
+            [dict(zip(("name", "takes", "meaning", "value"), row, strict=True)) for row in rows]
+        )
+    else:
+        print_table(
+            ("variable", "takes", "meaning", "value"),
+            [(*row[:3], "not set" if row[3] is None else row[3]) for row in rows],
+        )
+    read_settings()  # a bad value is an error, after the table that says what would be good

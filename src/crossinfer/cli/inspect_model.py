@@ -1,0 +1,172 @@
+"""`crossinfer inspect`: what is in a model file, and what would run where."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossinfer.cli import options
+from crossinfer.cli.option_values import parse_devices
+from crossinfer.cli.output import abbreviated, print_json, print_table, printable
+from crossinfer.core.shapes import format_bytes
+
+if TYPE_CHECKING:
+    from crossinfer.cli.model_report import ModelReport
+
+# Characters of a metadata value that are shown.
+_WIDTH = 70
+
+
+def inspect(
+    model: Annotated[
+        Path, typer.Argument(help="A GGUF file or a Hugging Face model folder.", show_default=False)
+    ],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what would run where, instead of the tensors.")
+    ] = False,
+    device: options.Device = "auto",
+    context: options.Context = None,
+    json: options.Json = False,
+) -> None:
+    """Show a model's metadata, tensors, formats and sizes; no weights are loaded.
+
+    --device and --context matter for --plan only. With --json, long arrays
+    appear as their length and first elements, the plan as lines of text.
+    """
+    devices = parse_devices(device)
+    from crossinfer.cli.model_report import report
+    from crossinfer.formats.model_file import open_model_file
+
+    file = open_model_file(model)
+    found = report(file)
+    explained = None
+    if plan:
+        from crossinfer.cli.plan_preview import explain_plan
+
+        explained = explain_plan(file, devices, context)
+    if json:
+        print_json(_as_json(found, explained))
+    else:
+        _show_summary(found)
+        if explained is None:
+            _show_contents(found)
+        else:
+            print()
+            print(printable_lines(explained))
+
+
+def printable_lines(text: str) -> str:
+    """Lines that hold names out of a file, fit for a terminal."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _show_summary(found: ModelReport) -> None:
+    rows = [
+        ("file", found.path),
+        ("format", found.format),
+        ("architecture", found.architecture or "not named"),
+        ("size", f"{format_bytes(found.file_bytes)}, tensors {format_bytes(found.tensor_bytes)}"),
+        ("parameters", f"{found.parameters:,} in {len(found.tensors)} tensors"),
+    ]
+    if found.config is not None:
+        config = found.config
+        rows += [
+            (
+                "layers",
+                f"{config.layers}, hidden {config.hidden}, feed-forward {config.feed_forward}",
+            ),
+            ("attention", f"{config.heads} heads, {config.kv_heads} KV heads of {config.head_dim}"),
+            ("vocabulary", f"{config.vocabulary} tokens"),
+            ("context", f"{config.context} tokens"),
+        ]
+    if found.problem is not None:
+        rows.append(("cannot run", found.problem))
+    for name, value in rows:
+        print(f"{name:<14}{printable(value)}")
+
+
+def _show_contents(found: ModelReport) -> None:
+    print()
+    print_table(
+        ("metadata", "value"),
+        [(printable(key), _shown(value)) for key, value in found.metadata.items()],
+    )
+    print()
+    print_table(
+        ("tensor", "shape", "storage", ">bytes"),
+        [
+            (
+                printable(tensor.name),
+                " x ".join(map(str, tensor.shape)),
+                tensor.storage.label,
+                str(tensor.size_in_bytes),
+            )
+            for tensor in found.tensors
+        ],
+    )
+    print()
+    print_table(
+        ("storage", ">tensors", ">parameters", ">size"),
+        [
+            (total.storage, str(total.tensors), f"{total.parameters:,}", format_bytes(total.bytes))
+            for total in found.totals
+        ],
+    )
+
+
+def _shown(value: Any) -> str:
+    """A metadata value in one line."""
+    from crossinfer.cli.model_report import LongArray
+
+    if isinstance(value, LongArray):
+        first = ", ".join(str(element) for element in value.first)
+        return f"{printable(first[:_WIDTH])}… ({value.length} elements)"
+    if isinstance(value, dict | list):
+        text = json_module.dumps(value, ensure_ascii=False, default=_long_array_as_json)
+        return abbreviated(text, _WIDTH)
+    return abbreviated(str(value), _WIDTH)
+
+
+def _as_json(found: ModelReport, explained: str | None) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "path": found.path,
+        "format": found.format,
+        "architecture": found.architecture,
+        "file_bytes": found.file_bytes,
+        "tensor_bytes": found.tensor_bytes,
+        "parameters": found.parameters,
+        "config": None if found.config is None else dataclasses.asdict(found.config),
+        "problem": found.problem,
+        "metadata": _metadata_as_json(found.metadata),
+        "tensors": [
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "storage": tensor.storage.label,
+                "bytes": tensor.size_in_bytes,
+            }
+            for tensor in found.tensors
+        ],
+        "storage": [dataclasses.asdict(total) for total in found.totals],
+    }
+    if explained is not None:
+        result["plan"] = explained.split("\n")
+    return result
+
+
+def _metadata_as_json(value: Any) -> Any:
+    from crossinfer.cli.model_report import LongArray
+
+    if isinstance(value, LongArray):
+        return dataclasses.asdict(value)
+    if isinstance(value, dict):
+        return {key: _metadata_as_json(inner) for key, inner in value.items()}
+    return value
+
+
+def _long_array_as_json(value: Any) -> Any:
+    return dataclasses.asdict(value)

@@ -1,0 +1,206 @@
+"""The options that commands share, each defined once with its help.
+
+They default to None, which leaves the engine's own default in force; the help names it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from crossinfer.cli.option_values import parse_devices, parse_logit_bias, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crossinfer.core.progress import Progress
+    from crossinfer.engine.llm import LLM
+    from crossinfer.engine.sampling import SamplingOptions
+
+    class GenerationOptions(SamplingOptions, total=False):
+        """What the methods of LLM that generate take as keywords."""
+
+        max_tokens: int
+        stop: Sequence[str]
+
+
+_SAMPLING = "Sampling"
+_MODEL = "Model and device"
+
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        rich_help_panel=_MODEL,
+        show_default="the demo model",
+        help="A GGUF file or a Hugging Face model folder.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        rich_help_panel=_MODEL,
+        help="The device to run on, or several in order of preference, separated by commas; "
+        "`crossinfer devices` lists them.",
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--context",
+        min=1,
+        rich_help_panel=_MODEL,
+        show_default="what the model was made for, at most 4096",
+        help="The longest conversation, prompt and answer together, in tokens.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        rich_help_panel=_MODEL,
+        show_default="the device's choice",
+        help="Worker threads of devices that compute on the CPU.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+System = Annotated[
+    str | None,
+    typer.Option("--system", show_default="none", help="A system message to begin with."),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        min=0,
+        show_default="512",
+        help="The longest answer in tokens; it also ends where the context is full.",
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        metavar="TEXT",
+        show_default="none",
+        help="End the answer before this text; repeatable. \\n, \\r, \\t and \\\\ stand for a "
+        "newline, a carriage return, a tab and a backslash.",
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        min=0,
+        rich_help_panel=_SAMPLING,
+        show_default="0.0",
+        help="Divides the logits; 0 always takes the most likely token.",
+    ),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        min=0,
+        rich_help_panel=_SAMPLING,
+        show_default="0",
+        help="Keep the K most likely tokens; 0 keeps all.",
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        min=0,
+        max=1,
+        rich_help_panel=_SAMPLING,
+        show_default="1.0",
+        help="Keep the fewest most likely tokens whose probabilities reach this sum.",
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p",
+        min=0,
+        max=1,
+        rich_help_panel=_SAMPLING,
+        show_default="0.0",
+        help="Keep tokens at least this likely, relative to the most likely one.",
+    ),
+]
+RepeatPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--repeat-penalty",
+        rich_help_panel=_SAMPLING,
+        show_default="1.0",
+        help="Makes tokens of prompt and answer less likely by this factor; 1 is neutral.",
+    ),
+]
+PresencePenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--presence-penalty",
+        rich_help_panel=_SAMPLING,
+        show_default="0.0",
+        help="Subtracted from the logits of tokens that the answer has.",
+    ),
+]
+FrequencyPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--frequency-penalty",
+        rich_help_panel=_SAMPLING,
+        show_default="0.0",
+        help="Subtracted from them once for each time that they occur.",
+    ),
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        metavar="TOKEN=BIAS",
+        rich_help_panel=_SAMPLING,
+        show_default="none",
+        help="Add BIAS to the logit of the token with the id TOKEN; -inf rules it out. Repeatable.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        min=0,
+        rich_help_panel=_SAMPLING,
+        show_default="a fresh one",
+        help="The same seed gives the same answer.",
+    ),
+]
+
+
+def generation_options(
+    *, stop: list[str] | None, logit_bias: list[str] | None, **others: float | None
+) -> GenerationOptions:
+    """The options that were given, as keywords for the engine. Raises typer.BadParameter."""
+    options: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
+    if stop:
+        options["stop"] = [unescape(text) for text in stop]
+    if logit_bias:
+        options["logit_bias"] = parse_logit_bias(logit_bias)
+    return cast("GenerationOptions", options)
+
+
+def open_llm(
+    model: Path | None, device: str, context: int | None, threads: int | None, progress: Progress
+) -> LLM:
+    """The model, loaded. Raises typer.BadParameter and what LLM raises."""
+    devices = parse_devices(device)
+    from crossinfer.engine.llm import LLM
+
+    return LLM(model, devices, context=context, threads=threads, progress=progress)

@@ -1,0 +1,124 @@
+"""`crossinfer inspect`, `devices` and `demo-model`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.tiny_models import TinyModels
+from typer.testing import CliRunner
+
+from crossinfer.cli.app import app
+from crossinfer.cli.output import abbreviated, printable
+from crossinfer.core.progress import Progress
+from crossinfer.engine.llm import LLM
+from crossinfer.formats.gguf import GGUFFile
+from crossinfer.hal.device import Device
+
+
+def invoke(*arguments: str) -> str:
+    """What a command that succeeds prints."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_inspect_shows_metadata_tensors_and_totals(tiny_models: TinyModels) -> None:
+    path = tiny_models("tiny-llama", "q4_0")
+    shown = invoke("inspect", str(path))
+    for part in ("GGUF version 3", "general.architecture", "blk.0.attn_q.weight", "96 x 96"):
+        assert part in shown
+    vocabulary = next(row for row in shown.splitlines() if row.startswith("tokenizer.ggml.tokens"))
+    assert "(347 elements)" in vocabulary
+
+
+def test_inspect_json_counts_what_the_file_holds(tiny_models: TinyModels) -> None:
+    path = tiny_models("tiny-llama", "q4_0")
+    file, found = GGUFFile.open(path), json.loads(invoke("inspect", str(path), "--json"))
+    assert found["architecture"] == "llama"
+    assert found["problem"] is None
+    assert found["tensor_bytes"] == sum(t.size_in_bytes for t in file.tensors.values())
+    assert [tensor["name"] for tensor in found["tensors"]] == list(file.tensors)
+    assert found["parameters"] == sum(total["parameters"] for total in found["storage"])
+    assert found["metadata"]["tokenizer.ggml.tokens"]["length"] == 347
+    assert "plan" not in found
+
+
+def test_inspect_reads_folders(tiny_models: TinyModels) -> None:
+    path = tiny_models("tiny-qwen3", "bf16", "safetensors")
+    found = json.loads(invoke("inspect", str(path), "--json"))
+    assert found["format"] == "safetensors"
+    assert found["architecture"] == found["metadata"]["model_type"] == "qwen3"
+    assert "bf16" in {total["storage"] for total in found["storage"]}
+    assert "model.norm.weight" in invoke("inspect", str(path))
+
+
+def test_inspect_shows_models_that_cannot_run(tiny_models: TinyModels, tmp_path: Path) -> None:
+    raw = tiny_models("tiny-llama").read_bytes()
+    path = tmp_path / "other.gguf"
+    path.write_bytes(raw.replace(b"\x05\x00\x00\x00\x00\x00\x00\x00llama", _as_string("lxama"), 1))
+    shown = invoke("inspect", str(path))
+    assert "cannot run" in shown
+    assert "lxama" in shown
+    result = CliRunner().invoke(app, ["inspect", str(path), "--plan"])
+    assert result.exit_code == 1
+
+
+def _as_string(text: str) -> bytes:
+    return len(text).to_bytes(8, "little") + text.encode()
+
+
+def test_plan_is_that_of_the_engine_without_loading(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_models("tiny-qwen2", "q8_0")
+    with LLM(path) as llm:
+        expected = llm.explain()
+
+    def upload(*_arguments: object, **_keywords: object) -> None:
+        pytest.fail("weights were uploaded")
+
+    monkeypatch.setattr(Device, "upload", upload)
+    found = json.loads(invoke("inspect", str(path), "--plan", "--json"))
+    assert found["plan"] == expected.split("\n")
+    assert " null " in invoke("inspect", str(path), "--plan", "--device", "null")
+    result = CliRunner().invoke(app, ["inspect", str(path), "--plan", "--context", "100000"])
+    assert result.exit_code == 1
+    assert "100000 tokens" in result.stderr
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {row["name"]: row for row in json.loads(invoke("devices", "--json"))}
+    assert found["null"]["kind"] == "simulated"
+    assert sum(row["auto"] for row in found.values()) == 1
+    assert "reference" in invoke("devices")
+    monkeypatch.setenv("CROSSINFER_DEVICE", "null")
+    found = {row["name"]: row for row in json.loads(invoke("devices", "--json"))}
+    assert found["null"]["auto"]
+
+
+def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSINFER_THREADS", "3")
+    found = {row["name"]: row for row in json.loads(invoke("devices", "--settings", "--json"))}
+    assert found["CROSSINFER_THREADS"]["value"] == "3"
+    assert "not set" in invoke("devices", "--settings")
+    monkeypatch.setenv("CROSSINFER_THREADS", "few")
+    result = CliRunner().invoke(app, ["devices", "--settings"])
+    assert result.exit_code == 1
+    assert "CROSSINFER_THREADS" in result.stdout
+    assert "an integer" in result.stderr
+
+
+def test_demo_model_prints_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(progress: Progress) -> Path:
+        progress("Unpacking the demo model", 1, 1)
+        return Path("demo.gguf")
+
+    monkeypatch.setattr("crossinfer.engine.demo_model.fetch_demo_model", fetch)
+    assert invoke("demo-model") == "demo.gguf\n"
+
+
+def test_text_of_strangers_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31m\nb\u202e") == "a\\x1b[31m\\nb\\u202e"
+    assert abbreviated("x" * 30, 10) == "x" * 10 + "… (30 characters)"

@@ -1,0 +1,120 @@
+"""`crossinfer bench` and `perplexity`, and the traces of kernels."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from tests.tiny_models import TinyModels
+from typer.testing import CliRunner
+
+from crossinfer.cli.app import app
+from crossinfer.cli.measurement import Benchmark
+from crossinfer.cli.memory import resident_bytes
+from crossinfer.cli.trace import chrome_trace, totals
+from crossinfer.core.progress import no_progress
+from crossinfer.engine.llm import LLM
+from crossinfer.hal.timer import TimedKernel
+
+BENCH = ["bench", "--prompt-tokens", "20", "--generate", "4", "--repeat", "2"]
+TIMELINE = [
+    TimedKernel("linear", "q_proj", "one", 0.5, 0.25),
+    TimedKernel("norm", "norm", "two", 0.75, 0.5),
+    TimedKernel("linear", "k_proj", "one", 1.0, 0.25),
+    TimedKernel("linear", "v_proj", "one", 1.5, 0.5),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_models: TinyModels) -> str:
+    return str(tiny_models("tiny-llama"))
+
+
+def test_bench_json(model: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    arguments = [*BENCH, "-m", model, "--json", "--kernels", "--trace", str(trace)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "first_token_s", "load_s"):
+        assert found[key] > 0
+    assert found["resident_mb"] > 1
+    assert (found["model"], found["device"]) == (model, "reference")
+    assert math.isclose(sum(total["share"] for total in found["kernels"]), 1)
+    events = json.loads(trace.read_text())["traceEvents"]
+    runs = [event for event in events if event["ph"] == "X"]
+    assert len(runs) == sum(total["runs"] for total in found["kernels"])
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in runs)
+
+
+def test_bench_table(model: str) -> None:
+    result = CliRunner().invoke(app, [*BENCH, "-m", model, "--kernels"])
+    assert result.exit_code == 0, result.output
+    for part in ("prefill", "decode", "first token", "memory", "total ms", "rms_norm"):
+        assert part in result.stdout
+
+
+def test_bench_refuses_what_does_not_fit(model: str) -> None:
+    result = CliRunner().invoke(app, [*BENCH, "-m", model, "--context", "16"])
+    assert result.exit_code == 1
+    assert "do not fit the context of 16" in result.stderr
+
+
+def test_trace_that_cannot_be_written(model: str, tmp_path: Path) -> None:
+    arguments = [*BENCH, "-m", model, "--trace", str(tmp_path / "no" / "trace.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr
+
+
+def test_answers_that_end_early_are_made_longer(model: str) -> None:
+    with LLM(model) as llm:
+        benchmark = Benchmark(llm, 20, 4, no_progress)
+        prompt = benchmark._prompt(0)
+        first = llm.generate(prompt, max_tokens=1).tokens[0]
+        llm.tokenizer.end_ids = frozenset({first})
+        assert llm.generate(prompt, max_tokens=4).stats.generated_tokens == 0
+        assert benchmark.speed(1).end_tokens_barred
+        assert benchmark.speed(1).decode_tokens_per_s > 0
+
+
+def test_totals_by_kernel() -> None:
+    linear, norm = totals(TIMELINE)
+    assert (linear.name, linear.runs, linear.total_ms) == ("linear", 3, 1000)
+    assert (norm.name, norm.runs, norm.total_ms) == ("norm", 1, 500)
+    assert math.isclose(linear.share, 2 / 3)
+    assert totals([]) == []
+
+
+def test_chrome_trace_has_a_track_for_each_device() -> None:
+    events = chrome_trace(TIMELINE)["traceEvents"]
+    tracks = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+    assert tracks == {"one": 0, "two": 1}
+    runs = [event for event in events if event["ph"] == "X"]
+    assert [run["tid"] for run in runs] == [0, 1, 0, 0]
+    assert (runs[0]["ts"], runs[0]["dur"]) == (500_000, 250_000)
+    assert runs[0]["args"] == {"node": "q_proj"}
+
+
+def test_resident_memory_is_plausible() -> None:
+    resident = resident_bytes()
+    assert resident is None or 1e6 < resident < 1e12
+
+
+def test_perplexity(model: str, tmp_path: Path) -> None:
+    text = "A text\r\nthat is measured. " * 4
+    file = tmp_path / "text.txt"
+    file.write_bytes(text.encode())
+    with LLM(model) as llm:
+        expected, tokens = llm.perplexity(text), len(llm.tokenize(text))
+    result = CliRunner().invoke(app, ["perplexity", "-m", model, str(file), "--json"])
+    found = json.loads(result.stdout)
+    assert math.isclose(found["perplexity"], expected, rel_tol=1e-6)
+    assert found["tokens"] == tokens
+    shown = CliRunner().invoke(app, ["perplexity", "-m", model, "-"], input=text)
+    assert shown.stdout.startswith(f"Perplexity {expected:.4f} over {tokens} tokens")
+    missing = CliRunner().invoke(app, ["perplexity", "-m", model, str(tmp_path / "none.txt")])
+    assert missing.exit_code == 1
+    assert "none.txt cannot be read" in missing.stderr

@@ -1,0 +1,157 @@
+"""The command as a process: how it starts, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.tiny_models import TinyModels
+
+from crossinfer.cli.group import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
+
+MAIN = "from crossinfer.cli.app import main; main()"
+# Prints the modules that are there when `main` ends, whatever it does.
+MODULES_AFTER_MAIN = """
+import atexit, sys
+atexit.register(lambda: print("\\n".join(sys.modules), file=sys.stderr))
+from crossinfer.cli.app import main
+main()
+"""
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+
+@contextlib.contextmanager
+def start(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """The command, with pipes; it ends with the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        # A test run in the background ignores SIGINT, and its children would too.
+        preexec_fn=None if os.name == "nt" else _heed_interrupts,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_do_not_load_the_engine(argument: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MODULES_AFTER_MAIN, argument],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "crossinfer" in done.stdout
+    heavy = {"numpy", "tokenizers", "jinja2", "crossinfer.engine", "crossinfer.core.dtypes"}
+    assert not heavy & set(done.stderr.splitlines())
+
+
+def long_answer(model: Path) -> list[str]:
+    """Arguments for an answer that takes a while."""
+    return ["run", "--raw", "-m", str(model), "--max-tokens", "240", "once"]
+
+
+@needs_signals
+def test_interrupt_ends_with_what_was_said(tiny_models: TinyModels) -> None:
+    with start(long_answer(tiny_models("tiny-llama"))) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        said += process.stdout.read()
+        assert process.wait(20) == EXIT_INTERRUPTED
+        assert said.endswith("\n")
+        assert len(said) > 1
+        assert process.stderr.read() == ""
+
+
+@needs_signals
+def test_interrupt_with_json_prints_the_object(tiny_models: TinyModels) -> None:
+    arguments = [*long_answer(tiny_models("tiny-llama")), "--json"]
+    with start(arguments, {"CROSSINFER_DEBUG": "2"}) as process:
+        assert process.stderr is not None
+        # At this level each step is told, so the answer is on its way once there is one.
+        while not process.stderr.readline().startswith("step:"):
+            pass
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    assert process.returncode == EXIT_INTERRUPTED
+    assert json.loads(out)["finish_reason"] == "cancelled"
+
+
+@needs_signals
+def test_interrupt_while_loading_is_silent(tmp_path: Path) -> None:
+    # A pipe that nobody writes to: the prompt never comes.
+    with start(["run", "-m", str(tmp_path), "-"]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.8)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == EXIT_INTERRUPTED
+        assert process.communicate() == ("", "")
+
+
+@needs_signals
+def test_broken_pipe_is_silent(tiny_models: TinyModels) -> None:
+    with start(long_answer(tiny_models("tiny-llama"))) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(20) == EXIT_BROKEN_PIPE
+        assert process.stderr.read() == ""
+
+
+def test_json_is_all_there_is_on_stdout(tiny_models: TinyModels) -> None:
+    model = str(tiny_models("tiny-qwen2"))
+    with start(["run", "-m", model, "--max-tokens", "4", "--json", "hi"]) as process:
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert json.loads(out)["stats"]["generated_tokens"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["run", "hi"], EXIT_FAILED, "Error: No model was named and the demo model is not there"),
+        (["run", "-m", "nowhere.gguf", "hi"], EXIT_FAILED, "Error: There is no file or folder"),
+        (["run", "--top-p", "2", "hi"], 2, "--top-p"),
+        (["fly"], 2, "No such command"),
+    ],
+)
+def test_exit_status_of_failures(
+    arguments: list[str], status: int, message: str, tmp_path: Path
+) -> None:
+    with start(arguments, {"CROSSINFER_CACHE": str(tmp_path)}) as process:
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    environment = {"CROSSINFER_CACHE": str(tmp_path), "CROSSINFER_DEBUG": "1"}
+    with start(["run", "hi"], environment) as process:
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == EXIT_FAILED
+    assert "Traceback" in err

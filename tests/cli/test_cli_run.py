@@ -1,0 +1,151 @@
+"""`crossinfer run` and the options of generation, within this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.tiny_models import TinyModels
+from typer.testing import CliRunner
+
+from crossinfer.cli import options
+from crossinfer.cli.app import app
+from crossinfer.cli.option_values import parse_devices, parse_logit_bias, unescape
+from crossinfer.engine.llm import DEFAULT_MAX_TOKENS, LLM
+from crossinfer.engine.setup import DEFAULT_CONTEXT
+from crossinfer.engine.sampling import SamplingParams
+
+RAW = ["--raw", "--max-tokens", "6"]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_models: TinyModels) -> str:
+    return str(tiny_models("tiny-qwen2"))
+
+
+def run_json(*arguments: str) -> dict[str, Any]:
+    """The object that `run --json` prints."""
+    result = CliRunner().invoke(app, ["run", "--json", *arguments])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_streamed_text_is_that_of_the_api(model: str) -> None:
+    with LLM(model) as llm:
+        expected = llm.generate("once", max_tokens=6)
+    result = CliRunner().invoke(app, ["run", "-m", model, *RAW, "once"])
+    assert result.exit_code == 0
+    assert result.stdout == expected.text.removesuffix("\n") + "\n"
+    assert run_json("-m", model, *RAW, "once")["tokens"] == list(expected.tokens)
+
+
+def test_chat_template_and_system_message(model: str) -> None:
+    with LLM(model) as llm:
+        messages = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "hello"},
+        ]
+        expected = llm.chat(messages, max_tokens=3)
+    found = run_json("-m", model, "--max-tokens", "3", "--system", "Be brief.", "hello")
+    assert found["tokens"] == list(expected.tokens)
+    assert found["stats"]["prompt_tokens"] == expected.stats.prompt_tokens
+
+
+def test_dash_reads_standard_input_less_one_newline(model: str) -> None:
+    arguments = ["run", "-m", model, *RAW, "--json"]
+    piped = CliRunner().invoke(app, [*arguments, "-"], input="once\n")
+    assert json.loads(piped.stdout)["tokens"] == run_json("-m", model, *RAW, "once")["tokens"]
+
+
+def test_input_that_is_not_utf8_is_refused(model: str) -> None:
+    result = CliRunner().invoke(app, ["run", "-m", model, "-"], input=b"ab\xff")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Standard input is not UTF-8 text (byte 2)")
+
+
+def test_every_sampling_option_reaches_the_engine(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    original = LLM.stream
+
+    def stream(self: LLM, prompt: Any, **keywords: Any) -> Any:
+        given.update(keywords)
+        return original(self, prompt, **keywords)
+
+    monkeypatch.setattr(LLM, "stream", stream)
+    run_json(
+        *("-m", model, "--raw", "--max-tokens", "2", "--stop", "a\\nb", "--stop", "c"),
+        *("--temperature", "0.5", "--top-k", "7", "--top-p", "0.9", "--min-p", "0.1"),
+        *("--repeat-penalty", "1.1", "--presence-penalty", "0.2", "--frequency-penalty", "-0.3"),
+        *("--logit-bias", "5=-inf", "--logit-bias", "6=1.5", "--seed", "3", "once"),
+    )
+    del given["progress"]
+    assert given == {
+        "max_tokens": 2,
+        "stop": ["a\nb", "c"],
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repeat_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": -0.3,
+        "logit_bias": {5: float("-inf"), 6: 1.5},
+        "seed": 3,
+    }
+
+
+def test_help_tells_the_defaults_of_the_engine() -> None:
+    def default(alias: Any) -> str:
+        return str(alias.__metadata__[0].show_default)
+
+    params = SamplingParams()
+    for alias, value in (
+        (options.Temperature, params.temperature),
+        (options.TopK, params.top_k),
+        (options.TopP, params.top_p),
+        (options.MinP, params.min_p),
+        (options.RepeatPenalty, params.repeat_penalty),
+        (options.PresencePenalty, params.presence_penalty),
+        (options.FrequencyPenalty, params.frequency_penalty),
+        (options.MaxTokens, DEFAULT_MAX_TOKENS),
+    ):
+        assert default(alias) == str(value)
+    assert str(DEFAULT_CONTEXT) in default(options.Context)
+
+
+def test_context_and_device_reach_the_engine(model: str) -> None:
+    result = CliRunner().invoke(app, ["run", "-m", model, "--context", "4", "--raw", "a b c d e f"])
+    assert result.exit_code == 1
+    assert "the context is 4" in result.stderr
+    result = CliRunner().invoke(app, ["run", "-m", model, "--device", "warp", "hi"])
+    assert result.exit_code == 1
+    assert "There is no device 'warp'" in result.stderr
+    found = run_json("-m", model, *RAW, "--device", "reference,null", "--threads", "1", "once")
+    assert len(found["tokens"]) == 6
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--logit-bias", "5"],
+        ["--logit-bias", "x=1"],
+        ["--device", "reference,,null"],
+        ["--raw", "--system", "Be brief."],
+        ["--temperature", "-1"],
+        ["--max-tokens", "many"],
+    ],
+)
+def test_bad_options_exit_with_2(model: str, arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["run", "-m", model, *arguments, "hi"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_option_values() -> None:
+    assert unescape(r"a\nb\tc\\n\x\r") == "a\nb\tc\\n\\x\r"
+    assert parse_logit_bias(["1=2", "3=-inf"]) == {1: 2.0, 3: float("-inf")}
+    assert parse_devices("a, b") == ["a", "b"]
