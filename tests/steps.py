@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -46,7 +47,7 @@ def logits_of(runner: StepRunner, tokens: Sequence[int], cuts: Sequence[int] = (
     """The logits after each token of one sequence, computed in chunks that end at `cuts`."""
     rows = []
     borders = [0, *cuts, len(tokens)]
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in itertools.pairwise(borders):
         blocks = range(1, 1 + (end + 15) // 16)
         chunk = Chunk(tokens[start:end], end, blocks, range(end - start))
         logits = runner.run(Batch((chunk,))).logits

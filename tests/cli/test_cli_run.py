@@ -13,8 +13,8 @@ from crossinfer.cli import options
 from crossinfer.cli.app import app
 from crossinfer.cli.option_values import parse_devices, parse_logit_bias, unescape
 from crossinfer.engine.llm import DEFAULT_MAX_TOKENS, LLM
-from crossinfer.engine.setup import DEFAULT_CONTEXT
 from crossinfer.engine.sampling import SamplingParams
+from crossinfer.engine.setup import DEFAULT_CONTEXT
 
 RAW = ["--raw", "--max-tokens", "6"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -30,10 +31,11 @@ def open_with(tiny_models: TinyModels) -> Opener:
 def test_a_lost_device_fails_everything_now_and_later(open_with: Opener, kind: FaultKind) -> None:
     with open_with(kind, "attention", 5) as llm:
         errors: list[DeviceLost] = []
+        no_end = dict.fromkeys(llm.tokenizer.end_ids, -math.inf)
 
         def ask() -> None:
             with pytest.raises(DeviceLost) as caught:
-                llm.generate(PROMPT, max_tokens=None, temperature=5.0)
+                llm.generate(PROMPT, max_tokens=None, logit_bias=no_end)
             errors.append(caught.value)
 
         threads = [threading.Thread(target=ask) for _ in range(3)]

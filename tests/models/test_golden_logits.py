@@ -17,7 +17,10 @@ from crossinfer.graph.tolerance import row_error
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("container", ["safetensors", "gguf"])
-def test_logits_equal_transformers(case: str, container: str, tiny_models: TinyModels) -> None:
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_logits_equal_transformers(
+    case: str, container: str, device: str, tiny_models: TinyModels
+) -> None:
     model, overrides, _ = CASES[case]
     with np.load(OUTPUT) as golden:
         tokens, expected = golden[f"{case}.tokens"], golden[f"{case}.logits"]
@@ -25,7 +28,7 @@ def test_logits_equal_transformers(case: str, container: str, tiny_models: TinyM
     folder = tiny_models(model, "f32", "safetensors", SEED, **overrides)
     assert _sha256(folder / SINGLE_FILE) == digest, "the model generator changed"
     path = folder if container == "safetensors" else tiny_models(model, seed=SEED, **overrides)
-    with LLM(path, "reference") as llm:
+    with LLM(path, device) as llm:
         logits = llm.logits(tokens.tolist())
     assert logits.dtype == np.float32
     assert row_error(logits, expected) < 1e-4

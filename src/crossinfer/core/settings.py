@@ -25,6 +25,7 @@ class Settings:
     device: str = "auto"
     threads: int | None = None
     debug: int = 0
+    validation: bool = False
 
 
 def _positive(text: str) -> int:
@@ -39,6 +40,12 @@ def _debug_level(text: str) -> int:
     if value not in range(4):
         raise ValueError
     return value
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
 
 
 def _text(text: str) -> str:
@@ -72,6 +79,7 @@ VARIABLES = (
     Variable(
         "debug", "0 to 3", "1: the plan, 2: each step, 3: each command, on stderr", _debug_level
     ),
+    Variable("validation", "0 or 1", "1: the API's own validation layers, on stderr", _switch),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
 from crossinfer.graph.graph import Node, Source, Tensor
-from crossinfer.hal.buffer import Binding, Buffer, View
+from crossinfer.hal.buffer import Buffer, View
 from crossinfer.hal.kernel import Dispatch
 from crossinfer.hal.recording import DispatchCommand, Recording
 from crossinfer.hal.timer import TimedKernel, Timer
@@ -135,17 +135,10 @@ class RecordedPlan:
 
     def _dispatches(self, segment: Segment) -> Iterator[tuple[Node, Dispatch]]:
         for step in segment.steps:
-            for lowered in step.lowering.dispatches:
-                bindings = tuple(
-                    Binding(self._view(step.node, used.operand, segment.device), used.access)
-                    for used in lowered.arguments
-                )
-                yield (
-                    step.node,
-                    Dispatch(
-                        lowered.kernel, bindings, lowered.constants, lowered.grid, step.node.name
-                    ),
-                )
+            names = (*step.node.operand_types(), *step.lowering.scratch)
+            views = {name: self._view(step.node, name, segment.device) for name in names}
+            for dispatch in step.lowering.bind(views, step.node.name):
+                yield step.node, dispatch
 
     def _view(self, node: Node, operand: str, device: int) -> View:
         tensor = node.inputs.get(operand) or node.outputs.get(operand)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from crossinfer.core.dtypes import Array, DType, decode_scalars, encode_scalars
+from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import DeviceError, DeviceLost, InvalidUse, OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.shapes import align_up
@@ -173,7 +173,7 @@ class Device(DeviceHooks):
                     f"{len(params)} bytes of parameters were given; "
                     f"{recording.parameters} is smaller."
                 )
-        fence = Fence(self)
+        fence = self._make_fence(recording)
         with self._lock:
             recording.fence = fence
             self._in_flight = [*self._pending(), recording]
@@ -207,7 +207,7 @@ class Device(DeviceHooks):
         self.check_usable()
         _check_block(shape, block)
         raw = self.download(self._kv_block_view(cache, shape, dtype, block))
-        return decode_scalars(raw, dtype).reshape(shape[1:])
+        return self._kv_block_values(raw, shape, dtype)
 
     def import_kv_block(
         self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int, values: Array
@@ -218,7 +218,7 @@ class Device(DeviceHooks):
         if values.shape != tuple(shape[1:]):
             raise InvalidUse(f"A KV block has the shape {tuple(shape[1:])}, not {values.shape}.")
         view = self._kv_block_view(cache, shape, dtype, block)
-        self.write(view, encode_scalars(values, dtype))
+        self.write(view, self._kv_block_bytes(values, dtype))
 
     def wait_idle(self) -> None:
         """Wait for everything that was submitted. Raises DeviceLost.
@@ -287,6 +287,11 @@ class Device(DeviceHooks):
             raise InvalidUse(f"{buffer} belongs to device {buffer.device.info.name}.")
         if buffer.freed:
             raise InvalidUse(f"{buffer} was freed.")
+
+    def _make_fence(self, recording: Recording) -> Fence:
+        """The fence of a submission; backends with completion signals wait on those instead."""
+        del recording
+        return Fence(self)
 
     def _pending(self) -> list[Recording]:
         return [recording for recording in self._in_flight if recording.in_flight]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from crossinfer.core.dtypes import DType
+from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import DeviceLost, OutOfDeviceMemory
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Access, Binding, Buffer, Role, View
@@ -78,6 +78,12 @@ class FaultyDevice(Device):
     def _kv_block_view(self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int) -> View:
         view = self._inner._kv_block_view(_inner_buffer(cache), shape, dtype, block)
         return View(cache, view.offset, view.size)
+
+    def _kv_block_values(self, raw: bytes, shape: Sequence[int], dtype: DType) -> Array:
+        return self._inner._kv_block_values(raw, shape, dtype)
+
+    def _kv_block_bytes(self, values: Array, dtype: DType) -> Array:
+        return self._inner._kv_block_bytes(values, dtype)
 
     def _alloc(self, size: int) -> object:
         return self._inner.alloc((size // DType.I32.block_bytes,), DType.I32)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.dtypes import Array, DType, decode_scalars, encode_scalars
 from crossinfer.core.errors import InvalidUse
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Buffer, Role, View
@@ -73,7 +73,7 @@ class DeviceHooks(abc.ABC):
     def _close(self) -> None:
         """Release everything that this device created. Nothing is in flight, or it is lost."""
 
-    # Layouts; backends that repack override these three together.
+    # Layouts; backends that repack override the first two together, and the last two.
 
     def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
         """Bytes that a tensor takes on this device."""
@@ -90,6 +90,14 @@ class DeviceHooks(abc.ABC):
             yield raw[start : start + UPLOAD_CHUNK_BYTES]
 
     def _kv_block_view(self, cache: Buffer, shape: Sequence[int], dtype: DType, block: int) -> View:
-        """Where a block lies in a KV cache of the canonical layout."""
+        """Where a block lies in a KV cache."""
         size = dtype.bytes_for(shape[1:])
         return View(cache, block * size, size)
+
+    def _kv_block_values(self, raw: bytes, shape: Sequence[int], dtype: DType) -> Array:
+        """A block's bytes as float32 of `shape[1:]`, in the canonical order."""
+        return decode_scalars(raw, dtype).reshape(shape[1:])
+
+    def _kv_block_bytes(self, values: Array, dtype: DType) -> Array:
+        """The other way: an array whose bytes are the block."""
+        return encode_scalars(values, dtype)

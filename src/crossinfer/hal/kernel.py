@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol
 
+from crossinfer.formats.activations import ActivationBlocks
 from crossinfer.formats.blocks import StorageType
-from crossinfer.hal.buffer import Access, Binding, Role
+from crossinfer.hal.buffer import Access, Binding, Role, View
 
 MAX_BINDINGS = 8
 MAX_CONSTANT_BYTES = 128
@@ -76,11 +77,29 @@ class LoweredDispatch:
 
 @dataclasses.dataclass(frozen=True)
 class Lowering:
-    """One way to run an op on a device: dispatches, and scratch memory (name to bytes)."""
+    """One way to run an op on a device: dispatches, and scratch memory (name to bytes).
+
+    `quantized` tells the operands that the kernels round before they compute, and how: their
+    result is that of the op on the rounded operands.
+    """
 
     dispatches: tuple[LoweredDispatch, ...]
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    quantized: Mapping[str, ActivationBlocks] = dataclasses.field(default_factory=dict)
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
         return tuple(dispatch.kernel.name for dispatch in self.dispatches)
+
+    def bind(self, views: Mapping[str, View], label: str = "") -> tuple[Dispatch, ...]:
+        """The dispatches over these operands and this scratch memory, given by name."""
+        return tuple(
+            Dispatch(
+                lowered.kernel,
+                tuple(Binding(views[a.operand], a.access) for a in lowered.arguments),
+                lowered.constants,
+                lowered.grid,
+                label,
+            )
+            for lowered in self.dispatches
+        )

@@ -11,6 +11,7 @@ from crossinfer.hal.info import DeviceInfo, DeviceKind
 
 # Backends add a line here; nothing else names them.
 BACKENDS = {
+    "cpu": "crossinfer.backends.cpu",
     "reference": "crossinfer.backends.reference",
     "null": "crossinfer.backends.null",
 }

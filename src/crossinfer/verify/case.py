@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.formats.activations import ActivationBlocks
 from crossinfer.formats.blocks import dequantize
 from crossinfer.graph.batch import PADDING_BLOCK
 from crossinfer.graph.op import Op
@@ -59,9 +60,16 @@ class Case:
         """What a device is asked to lower."""
         return {**self.inputs, **self.outputs()}
 
-    def expected(self, stored: Stored) -> dict[str, Array]:
-        """What the outputs and the inputs changed in place must hold, in float64 or int32."""
+    def expected(
+        self, stored: Stored, quantized: Mapping[str, ActivationBlocks] | None = None
+    ) -> dict[str, Array]:
+        """What the outputs and the inputs changed in place must hold, in float64 or int32.
+
+        `quantized` tells which operands a kernel rounds first (see `hal.kernel.Lowering`).
+        """
         values = self.values(stored)
+        for name, blocks in (quantized or {}).items():
+            values[name] = blocks.round(stored[name].reshape(values[name].shape))
         with np.errstate(all="ignore"):  # infinities and NaN are among the inputs
             made = self.op.compute(values)
         return made | {name: values[name] for name in self.updated()}

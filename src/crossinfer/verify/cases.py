@@ -10,8 +10,8 @@ import functools
 from crossinfer.verify.case import Case
 from crossinfer.verify.cases_attention import attention_cases
 from crossinfer.verify.cases_linear import embed_cases, linear_cases
-from crossinfer.verify.cases_rows import argmax_cases, rms_norm_cases, swiglu_cases, top_k_cases
 from crossinfer.verify.cases_rope import rope_kv_cases
+from crossinfer.verify.cases_rows import argmax_cases, rms_norm_cases, swiglu_cases, top_k_cases
 
 _MAKERS = {
     "embed": embed_cases,

@@ -90,7 +90,7 @@ def _linear(
 
 def _linear_inputs(rng: Random, inputs: dict[str, Operand]) -> dict[str, Array]:
     made = random_inputs(rng, inputs)
-    # Rows have a norm near 1; these are to be elements of about 1.
+    # Rows have a norm of about 1; these are to be elements of about 1.
     for name in made.keys() - {"weight"}:
         made[name] *= np.float32(inputs[name].shape[-1] ** 0.5)
     return made

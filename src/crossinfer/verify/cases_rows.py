@@ -96,9 +96,13 @@ def _norm_inputs(
 
 
 def _swiglu_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
-    """Gates from the middle to where the exponential overflows float32, on both sides."""
+    """Gates from the middle to where the exponential overflows float32, on both sides.
+
+    Each row keeps one of the middle: errors are relative to a row's largest element.
+    """
     gate = random_values(rng, rows, size) * np.float32(2)
     far = rng.random((rows, size)) < 0.1
+    far[:, 0] = False
     gate[far] *= np.float32(60)
     return {"gate": gate, "up": random_values(rng, rows, size)}
 
@@ -112,7 +116,7 @@ def _argmax_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
     """Ties and masked elements; rows without an answer where there are several."""
     x = _ties(rng, rows, size)
     x[rng.random((rows, size)) < 0.2] = -np.inf
-    x[:, rng.integers(size)] = 1  # each row keeps a finite element
+    x[:, rng.integers(size)] = rng.integers(-8, 9, rows) / 4  # each row keeps a finite element
     if rows > 2:
         bad = rng.permutation(rows)
         x[bad[0], rng.integers(size)] = np.nan

@@ -21,7 +21,7 @@ def random_values(rng: Random, *shape: int) -> Array:
 def random_stored(rng: Random, storage: StorageType, shape: Sequence[int]) -> Array:
     """A tensor as it lies in a file: an array whose bytes are the storage.
 
-    Rows have a norm near 1, so that a product with a normal vector is about 1 whatever the row's
+    Rows have a norm of about 1, so that a product with a normal vector is about 1 whatever its
     length, and what is added to it can neither hide it nor hide in it.
     """
     if isinstance(storage, DType):

@@ -11,9 +11,8 @@ import numpy as np
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceError, OutOfDeviceMemory
 from crossinfer.graph.tolerance import row_error
-from crossinfer.hal.buffer import Binding
 from crossinfer.hal.device import Device
-from crossinfer.hal.kernel import Dispatch, Lowering
+from crossinfer.hal.kernel import Lowering
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.verify.case import Case, Stored
 from crossinfer.verify.data import Random
@@ -43,9 +42,11 @@ def run_case(device: Device, case: Case, rng: Random) -> list[Outcome]:
     the memory around all tensors is watched. Errors of the device are failures, not raised.
     """
     stored = case.make(rng)
-    expected = case.expected(stored)
     lowerings = device.lower(case.op, case.operands())
-    return [_run(device, case, lowering, stored, expected) for lowering in lowerings]
+    return [
+        _run(device, case, lowering, stored, case.expected(stored, lowering.quantized))
+        for lowering in lowerings
+    ]
 
 
 def verify_device(
@@ -75,7 +76,8 @@ def _run(
     device: Device, case: Case, lowering: Lowering, stored: Stored, expected: Mapping[str, Array]
 ) -> Outcome:
     memory: dict[str, OperandMemory] = {}
-    error, faults, conclusive = math.inf, [], True
+    faults: list[str] = []
+    error, conclusive = math.inf, True
     try:
         _allocate(device, case, lowering, stored, expected, memory)
         _execute(device, lowering, memory)
@@ -109,12 +111,8 @@ def _allocate(
 
 def _execute(device: Device, lowering: Lowering, memory: Memory) -> None:
     recorder = device.recorder()
-    for lowered in lowering.dispatches:
-        bindings = tuple(
-            Binding(memory[argument.operand].view, argument.access)
-            for argument in lowered.arguments
-        )
-        recorder.dispatch(Dispatch(lowered.kernel, bindings, lowered.constants, lowered.grid))
+    for dispatch in lowering.bind({name: operand.view for name, operand in memory.items()}):
+        recorder.dispatch(dispatch)
     device.submit(recorder.finish()).wait()
 
 
@@ -145,4 +143,5 @@ def _judge(
 
 
 def _equal(a: Array, b: Array) -> Array:
-    return (a == b) | (np.isnan(a) & np.isnan(b))
+    same: Array = (a == b) | (np.isnan(a) & np.isnan(b))
+    return same

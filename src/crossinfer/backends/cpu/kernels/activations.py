@@ -1,0 +1,133 @@
+"""arrange, quantize: activations as the kernels of linear read them, in tiles of tokens.
+
+    x f32 [T, K]  →  tiles of `tokens` rows, in each of which the columns ascend
+
+so that whatever a kernel wants next lies at a fixed distance from one pointer. Rows behind T in the
+last tile are left as they are: what becomes of them is never stored.
+
+arrange, for scalar weights:      record = [tokens] f32, one a column
+quantize, for block weights:      record = one a chunk of 32 columns:
+    codes    i8  [tokens][32]
+    scale    f32 [tokens]
+    sums     [groups][tokens] of the codes of each scale group of the weight, times what makes up
+             for its zero or min:  i32 -zero · Σq   or   f32 scale · Σq
+
+`formats.activations` defines the rounding. Dispatch: x = segments of columns, y = tiles, so that no
+two workgroups write to one cache line. Reads x; writes the tiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from crossinfer.backends.cpu.kernels.layout import CHUNK_COLUMNS
+from crossinfer.core.shapes import ceil_div
+from crossinfer.formats.activations import LARGEST, SMALLEST, ActivationBlocks
+from crossinfer.jit.arithmetic import minimum, reduce, reduce_add, round_to_integer
+from crossinfer.jit.builder import KernelBuilder
+from crossinfer.jit.pointer import Pointer
+from crossinfer.jit.target import Target
+from crossinfer.jit.types import f32, i8, i32, u32
+from crossinfer.jit.value import Value
+
+QUANTIZED = ActivationBlocks(CHUNK_COLUMNS)
+"""One scale a chunk: as fine as the finest that peers use, so no format loses to them by it."""
+
+_SEGMENT_COLUMNS = 128
+"""Columns that a workgroup takes of 4 tokens or more; of fewer it takes more columns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ActivationTile:
+    """The record of quantized activations: `tokens` rows of one chunk. Offsets are in bytes."""
+
+    tokens: int
+    groups: int
+    """Scale groups of the weight in a chunk."""
+    zero: int
+    """The weight's zero; 0 if it has offsets instead, or neither."""
+    has_offsets: bool
+
+    @property
+    def has_sums(self) -> bool:
+        return self.zero != 0 or self.has_offsets
+
+    def codes(self, token: int, vector: int = 0) -> int:
+        """Four columns of a token."""
+        return CHUNK_COLUMNS * token + 4 * vector
+
+    def scale(self, token: int) -> int:
+        return CHUNK_COLUMNS * self.tokens + 4 * token
+
+    def sum(self, group: int, token: int) -> int:
+        return (CHUNK_COLUMNS + 4 * (1 + group)) * self.tokens + 4 * token
+
+    @property
+    def size_in_bytes(self) -> int:
+        return (CHUNK_COLUMNS + 4 + (4 * self.groups if self.has_sums else 0)) * self.tokens
+
+
+def segment_columns(tokens: int) -> int:
+    """Columns that a workgroup takes, so that its work is worth handing out."""
+    return _SEGMENT_COLUMNS * max(1, 4 // tokens)
+
+
+def preparation_grid(rows: int, columns: int, tokens: int) -> tuple[int, int, int]:
+    return ceil_div(columns, segment_columns(tokens)), ceil_div(rows, tokens), 1
+
+
+def build_quantize(symbol: str, target: Target, tile: ActivationTile) -> str:
+    """Views: x f32, tiles. Constants: i32 T, K, segments."""
+    k = KernelBuilder(symbol, target)
+    x, tiles = k.views(f32, i8)
+    T, K, segments = k.constants(i32, i32, i32)
+    chunks, step = K // CHUNK_COLUMNS, segment_columns(tile.tokens) // CHUNK_COLUMNS
+    with k.workgroups() as group:
+        number, start = group // segments, group % segments * step
+        records = tiles + number * chunks * tile.size_in_bytes
+        first = number * tile.tokens
+        with k.range(0, minimum(T - first, tile.tokens)) as token:
+            row = x + (first + token) * K
+            with k.range(start, minimum(start + step, chunks)) as chunk:
+                values = row.vector(chunk * CHUNK_COLUMNS, CHUNK_COLUMNS)
+                _quantize_chunk(k, values, records + chunk * tile.size_in_bytes, token, tile)
+    return k.finish()
+
+
+def _quantize_chunk(
+    k: KernelBuilder, values: Value, record: Pointer, token: Value, tile: ActivationTile
+) -> None:
+    # As integers, magnitudes compare like numbers, and NaN is the largest: none is lost.
+    magnitudes = values.bits_as(u32) & 0x7FFF_FFFF
+    largest = reduce(magnitudes, lambda a, b: (a > b).select(a, b)).bits_as(f32)
+    inverse = (largest >= SMALLEST).select(k.constant(f32, LARGEST) / largest, 0.0)
+    scale = (largest < SMALLEST).select(0.0, largest / float(LARGEST))
+    codes = round_to_integer(values * inverse)
+
+    record.store(token * CHUNK_COLUMNS, codes.to(i8))
+    floats = record.cast(f32)
+    floats[token + tile.scale(0) // 4] = scale
+    for group in range(tile.groups if tile.has_sums else 0):
+        size = CHUNK_COLUMNS // tile.groups
+        total = reduce_add(codes.part(group * size, size))
+        where = token + tile.sum(group, 0) // 4
+        if tile.has_offsets:
+            floats[where] = scale * total.to(f32)
+        else:
+            record.cast(i32)[where] = total * -tile.zero
+
+
+def build_arrange(symbol: str, target: Target, tokens: int) -> str:
+    """Views: x f32, tiles. Constants: i32 T, K, segments."""
+    k = KernelBuilder(symbol, target)
+    x, tiles = k.views(f32, f32)
+    T, K, segments = k.constants(i32, i32, i32)
+    step = segment_columns(tokens)
+    with k.workgroups() as group:
+        number, start = group // segments, group % segments * step
+        made, first = tiles + number * K * tokens, number * tokens
+        with k.range(0, minimum(T - first, tokens)) as token:
+            row = x + (first + token) * K
+            with k.range(start, minimum(start + step, K)) as column:
+                made[column * tokens + token] = row[column]
+    return k.finish()

@@ -1,0 +1,98 @@
+"""embed: rows of a table.
+
+    output[t] = table[ids[t]]                   NaN for an id outside of the table
+
+Views: ids i32 [T], table [V, H] (read), output f32 [T, H] (written). Constants: T, V, H, rows a
+workgroup. Dispatch: a workgroup is some rows.
+
+Activations are dense rows. Weights lie in tiles of 16 rows, where one row's numbers are 16 apart
+(see `layout`): few cache lines are shared, but few rows are read.
+"""
+
+from __future__ import annotations
+
+import math
+
+from crossinfer.backends.cpu.kernels.decode import (
+    RowPart,
+    group_offset,
+    group_scale,
+    load_codes,
+    load_header,
+)
+from crossinfer.backends.cpu.kernels.layout import CHUNK_COLUMNS, TILE_ROWS, BlockLayout
+from crossinfer.core.dtypes import DType
+from crossinfer.formats.blocks import BlockFormat, StorageType
+from crossinfer.jit.arithmetic import concatenate, minimum
+from crossinfer.jit.builder import KernelBuilder
+from crossinfer.jit.pointer import Pointer
+from crossinfer.jit.target import Target
+from crossinfer.jit.types import bf16, f16, f32, i32, i64, u8
+from crossinfer.jit.value import Value
+
+_SCALARS = {DType.F32: f32, DType.F16: f16, DType.BF16: bf16}
+
+
+def build_embed(target: Target, symbol: str, storage: StorageType, *, tiled: bool) -> str:
+    """`tiled`: the table is a weight. Else it is a dense f32 tensor."""
+    k = KernelBuilder(symbol, target)
+    ids, table, output = k.views(i32, u8, f32)
+    rows, V, H, step = k.constants(i32, i32, i32, i32)
+    with k.workgroups() as group:
+        first = group * step
+        with k.range(first, minimum(first + step, rows)) as row:
+            number, goal = ids[row].to(i64), output + row * H
+            is_known = (number >= 0) & (number < V)
+            with k.if_else(is_known) as (then, otherwise):
+                with then:
+                    if not tiled:
+                        _copy_dense(k, table.cast(f32) + number * H, H, goal)
+                    elif isinstance(storage, BlockFormat):
+                        _decode_row(k, table, number, H, BlockLayout(storage), goal)
+                    else:
+                        _gather_row(k, table, number, H, storage, goal)
+                with otherwise:
+                    for at in k.vectors(0, H, 16):
+                        at.store(goal, k.constant(f32.x(16), math.nan))
+    return k.finish()
+
+
+def _copy_dense(k: KernelBuilder, source: Pointer, H: Value, goal: Pointer) -> None:
+    for at in k.vectors(0, H, 16):
+        at.store(goal, at.load(source))
+
+
+def _gather_row(
+    k: KernelBuilder, table: Pointer, number: Value, H: Value, storage: DType, goal: Pointer
+) -> None:
+    """A row of a tiled scalar table: one element a column."""
+    tile = number // TILE_ROWS * H * TILE_ROWS
+    source = table.cast(_SCALARS[storage]) + (tile + number % TILE_ROWS)
+    with k.range(0, H) as column:
+        goal[column] = source[column * TILE_ROWS].to(f32)
+
+
+def _decode_row(
+    k: KernelBuilder, table: Pointer, number: Value, H: Value, layout: BlockLayout, goal: Pointer
+) -> None:
+    """A row of a tiled block table, chunk by chunk of 32 columns."""
+    storage = layout.storage
+    part = RowPart(number % TILE_ROWS, 1)
+    blocks = H // storage.block_elements
+    tile = table + number // TILE_ROWS * blocks * layout.block_bytes
+    with k.range(0, blocks) as b:
+        block = tile + b * layout.block_bytes
+        header = load_header(block, layout, part)
+        with k.range(0, layout.chunks) as c:
+            chunk = block + layout.header_bytes + c * layout.chunk_bytes
+            column = b * storage.block_elements + c * CHUNK_COLUMNS
+            codes = concatenate(load_codes(chunk, layout, part))
+            values = codes.to(i32).to(f32) - float(storage.zero)
+            size = storage.group_elements
+            for group in range(layout.groups):
+                scale = group_scale(chunk, header, layout, group, part)
+                offset = group_offset(chunk, header, layout, group, part)
+                result = values.part(group * size, size) * scale
+                if offset is not None:
+                    result = result + offset
+                goal.store(column + group * size, result)

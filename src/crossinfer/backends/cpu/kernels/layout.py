@@ -1,0 +1,134 @@
+"""Where the numbers of a weight lie in this backend's memory: tiles of 16 rows.
+
+A vector lane is a row, so that a product needs no sums across lanes. The rows of a matrix are
+padded to a multiple of 16 with zeros; its tiles follow one another, and in a tile the columns
+ascend. Every kernel that reads a weight (linear, embed) reads this one layout.
+
+Scalars, [tile][column][16 rows]: one vector a column.
+
+Blocks, [tile][block], each block of `block_bytes`:
+
+    scale   f16 [16]                      d
+    offset  f16 [16]                      m, or -dmin; only in formats with mins
+    chunks  one for every 32 columns, each of `chunk_bytes`:
+        scale codes   i8 [groups][16]     only in two-level formats, their zero subtracted
+        offset codes  u8 [groups][16]     only in two-level formats with mins
+        planes        u32 [words][16]     one after another, low bits first
+
+so that    w = scale · scale code · (q - zero) + offset · offset code    in the scales' own width.
+
+The codes q are cut into planes of 8, 4, 2 and 1 bits (6 = 4 + 2), at their natural size. A plane of
+p bits has p words for 32 columns. Four bytes of one row make a word: columns 4v … 4v + 3 are the
+bytes of word v mod p, at bit p · (v div p) of each byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+from crossinfer.core.shapes import ceil_div
+from crossinfer.formats.blocks import BlockFormat, StorageType
+
+TILE_ROWS = 16
+CHUNK_COLUMNS = 32
+VECTORS = CHUNK_COLUMNS // 4
+"""Code vectors in a chunk: four columns in each."""
+HALVES = 2 * TILE_ROWS
+"""Bytes of one f16 for each row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CodePlane:
+    """`bits` bits of each code of a chunk, which enter the code from its bit `left` up."""
+
+    bits: int
+    left: int
+    offset: int
+    """Bytes from the start of the chunk."""
+
+    def position(self, vector: int) -> tuple[int, int]:
+        """(word, shift within each byte) of a code vector."""
+        return vector % self.bits, self.bits * (vector // self.bits)
+
+    @property
+    def mask(self) -> int:
+        """The plane's bits at shift 0, in each byte of a word."""
+        return ((1 << self.bits) - 1) * 0x01010101
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockLayout:
+    """Offsets and sizes, in bytes, of a block of 16 rows."""
+
+    storage: BlockFormat
+
+    @property
+    def two_level(self) -> bool:
+        return self.storage.super_scales is not None
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.storage.min_offset is not None
+
+    @property
+    def groups(self) -> int:
+        """Scale groups in a chunk."""
+        return CHUNK_COLUMNS // self.storage.group_elements
+
+    @property
+    def chunks(self) -> int:
+        """Chunks in a block."""
+        return self.storage.block_elements // CHUNK_COLUMNS
+
+    @property
+    def header_bytes(self) -> int:
+        """Scale and offset; the first chunk follows."""
+        return HALVES * (2 if self.has_offsets else 1)
+
+    def scale_code_offset(self, group: int) -> int:
+        """From the start of a chunk."""
+        return TILE_ROWS * group
+
+    def offset_code_offset(self, group: int) -> int:
+        """From the start of a chunk."""
+        return TILE_ROWS * (self.groups + group)
+
+    @functools.cached_property
+    def planes(self) -> tuple[CodePlane, ...]:
+        codes = 0 if not self.two_level else self.groups * (2 if self.has_offsets else 1)
+        offset, left, planes = TILE_ROWS * codes, 0, []
+        for bits in (8, 4, 2, 1):
+            if self.storage.bits & bits:
+                planes.append(CodePlane(bits, left, offset))
+                left += bits
+                offset += 4 * TILE_ROWS * bits
+        return tuple(planes)
+
+    @property
+    def chunk_bytes(self) -> int:
+        last = self.planes[-1]
+        return last.offset + 4 * TILE_ROWS * last.bits
+
+    @property
+    def block_bytes(self) -> int:
+        return self.header_bytes + self.chunks * self.chunk_bytes
+
+
+def tile_count(rows: int) -> int:
+    """Tiles that this many rows take."""
+    return ceil_div(rows, TILE_ROWS)
+
+
+def tile_bytes(columns: int, storage: StorageType) -> int:
+    """Bytes of 16 rows of this many columns."""
+    if isinstance(storage, BlockFormat):
+        return columns // storage.block_elements * BlockLayout(storage).block_bytes
+    return columns * TILE_ROWS * storage.block_bytes
+
+
+def packed_size(shape: Sequence[int], storage: StorageType) -> int:
+    """Bytes that a weight takes in memory; all dimensions but the last are rows."""
+    return tile_count(math.prod(shape[:-1])) * tile_bytes(shape[-1], storage)

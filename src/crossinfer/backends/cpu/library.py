@@ -1,0 +1,56 @@
+"""The kernels of this backend that are in memory, for one instruction set."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from crossinfer.backends.cpu.kernel import CpuKernel
+from crossinfer.hal.kernel import Kernel
+from crossinfer.jit.object_cache import load_generated
+from crossinfer.jit.target import Target
+
+_GENERATORS = ("jit", "backends/cpu/kernels", "formats", "graph")
+"""The folders whose code decides what a kernel's IR is."""
+
+
+class KernelLibrary:
+    """Builds, compiles and loads kernels when they are first asked for. Thread-safe."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._kernels: dict[str, Kernel] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str, symbol: str, build: Callable[[Target], str]) -> Kernel:
+        """The kernel whose function is `symbol`; `build` gives its LLVM IR.
+
+        `symbol` tells everything that the IR depends on besides the target; `name` is what
+        verdicts and timelines go by. Raises KernelUnsupported.
+        """
+        with self._lock:
+            if symbol not in self._kernels:
+                key = f"{symbol} {_generators_digest()}"
+                code = load_generated(key, lambda: build(self.target), self.target, [symbol])
+                self._kernels[symbol] = Kernel(name, CpuKernel(code.address(symbol), code))
+            return self._kernels[symbol]
+
+
+@functools.cache
+def kernel_library(target: Target) -> KernelLibrary:
+    """The library of this process for a target; devices share it."""
+    return KernelLibrary(target)
+
+
+@functools.cache
+def _generators_digest() -> str:
+    """A digest of the generators' sources: what they made before a change is not found again."""
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for folder in _GENERATORS:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

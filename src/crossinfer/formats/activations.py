@@ -1,0 +1,53 @@
+"""Activations rounded to integers for integer dot products, and what the rounded values mean.
+
+A row is cut into groups, the last of which may be short. In each
+
+    scale = max|x| / 127        q = round(x · (127 / max|x|))        x ≈ scale · q
+
+in float32, to nearest even, so that |x - scale · q| ≤ scale / 2 but for float32's own rounding. A
+group with a NaN or an infinity has a scale that is not finite, and so has every result of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from crossinfer.core.dtypes import Array
+
+LARGEST = 127
+SMALLEST = 2.0**-100
+"""Groups whose largest magnitude is below count as zero: 127 / max|x| would overflow at last."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ActivationBlocks:
+    """Signed 8-bit integers with one float32 scale for each group of a row."""
+
+    group_elements: int
+
+    def quantize(self, x: Array) -> tuple[Array, Array]:
+        """float32 [T, K] to codes int8 [T, K] and scales float32 [T, groups].
+
+        The codes of a group whose scale is not finite are 0: nothing is defined of them.
+        """
+        rows, columns = x.shape
+        padding = -columns % self.group_elements
+        padded = np.pad(x.astype(np.float32), ((0, 0), (0, padding)))
+        groups = padded.reshape(rows, -1, self.group_elements)
+        with np.errstate(all="ignore"):
+            largest = np.max(np.abs(groups), axis=-1)
+            usable = np.isfinite(largest) & (largest >= np.float32(SMALLEST))
+            inverse = np.where(usable, np.float32(LARGEST) / largest, np.float32(0))
+            scales = np.where(largest < np.float32(SMALLEST), 0, largest / np.float32(LARGEST))
+            codes = np.where(usable[..., None], np.rint(groups * inverse[..., None]), 0)
+        flat = codes.astype(np.int8).reshape(rows, -1)[:, :columns]
+        return flat, scales.astype(np.float32)
+
+    def round(self, x: Array) -> Array:
+        """What float32 [T, K] becomes, in float64."""
+        codes, scales = self.quantize(x)
+        wide = np.repeat(scales.astype(np.float64), self.group_elements, axis=1)
+        with np.errstate(invalid="ignore"):
+            return codes * wide[:, : codes.shape[1]]

@@ -1,0 +1,1 @@
+"""The kernel builder over llvmlite, and the compiler of what it builds."""

@@ -1,0 +1,199 @@
+"""linear on the CPU: every instruction set of this machine, and the same tokens in any batch.
+
+The kernels run without a device here; the conformance suite runs them through one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from crossinfer.backends.cpu.kernels.linear import lower_linear
+from crossinfer.backends.cpu.library import kernel_library
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.formats.blocks import BLOCK_FORMATS, Q8_0, BlockFormat, StorageType
+from crossinfer.graph.op import float32
+from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.tolerance import Tolerance, row_error
+from crossinfer.hal.buffer import Role
+from crossinfer.hal.kernel import Lowering, Operand
+from crossinfer.jit.target import Target, host_targets
+from crossinfer.testing.native import guarded, run_dispatch, run_lowering, to_memory
+from crossinfer.verify.case import Case
+from crossinfer.verify.cases import cases_of
+from crossinfer.verify.data import random_stored
+
+STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS]
+TARGETS = host_targets()
+
+
+def label(value: Target | StorageType) -> str:
+    return value.name if isinstance(value, Target) else value.label
+
+
+def lower(target: Target, operands: dict[str, Operand]) -> Lowering:
+    (lowering,) = lower_linear(Linear(), operands, kernel_library(target))
+    return lowering
+
+
+def types(T: int, N: int, K: int, storage: StorageType) -> dict[str, Operand]:
+    return {
+        "x": float32(T, K),
+        "weight": Operand((N, K), storage, Role.WEIGHT),
+        "output": float32(T, N),
+    }
+
+
+def product(target: Target, storage: StorageType, x: Array, weight: Array, N: int) -> Array:
+    operands = types(len(x), N, x.shape[1], storage)
+    stored = {"x": x, "weight": weight}
+    return run_lowering(lower(target, operands), operands, stored)["output"]
+
+
+def row_length(storage: StorageType, blocks: int) -> int:
+    return blocks * (67 if isinstance(storage, DType) else storage.block_elements)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=label)
+@pytest.mark.parametrize("storage", STORAGES, ids=label)
+def test_every_case_on_every_instruction_set(target: Target, storage: StorageType) -> None:
+    rng = np.random.default_rng(0)
+    for case in cases_of(f"linear[{storage.label}]"):
+        assert error_of(case, target, rng) <= Tolerance.F32.value, case.name
+
+
+def error_of(case: Case, target: Target, rng: np.random.Generator) -> float:
+    stored = case.make(rng)
+    lowering = lower(target, case.operands())
+    made = run_lowering(lowering, case.operands(), stored)["output"]
+    return row_error(made, case.expected(stored, lowering.quantized)["output"])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=label)
+@pytest.mark.parametrize("storage", STORAGES, ids=label)
+def test_a_row_is_the_same_in_any_batch(target: Target, storage: StorageType) -> None:
+    """Bit for bit, and whatever its neighbours hold."""
+    rng = np.random.default_rng(0)
+    N, K = 35, row_length(storage, 3)
+    weight = random_stored(rng, storage, (N, K))
+    x = rng.standard_normal((37, K), dtype=np.float32)
+    alone = np.concatenate([product(target, storage, row[None], weight, N) for row in x])
+    for T in (2, 3, 5, 8, 16, 17, 37):
+        start = int(rng.integers(0, len(x) - T + 1))
+        batch = x[start : start + T].copy()
+        batch[T // 2] = np.nan
+        made = product(target, storage, batch, weight, N)
+        others = np.arange(T) != T // 2
+        expected = alone[start : start + T]
+        assert made[others].tobytes() == expected[others].tobytes(), f"{T} rows from {start}"
+        assert np.all(np.isnan(made[T // 2]))
+
+
+@pytest.mark.parametrize("storage", STORAGES, ids=label)
+def test_workgroups_run_in_any_order_and_number(storage: StorageType) -> None:
+    rng = np.random.default_rng(0)
+    T, N, K = 37, 70, row_length(storage, 3)
+    operands = types(T, N, K, storage)
+    stored = {
+        "x": rng.standard_normal((T, K), dtype=np.float32),
+        "weight": random_stored(rng, storage, (N, K)),
+    }
+    lowering = lower(TARGETS[0], operands)
+    expected = run_lowering(lowering, operands, stored)["output"]
+    memory = {name: to_memory(stored[name], operands[name]) for name in stored}
+    memory["output"] = guarded(4 * T * N)
+    memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
+    for dispatch in lowering.dispatches:
+        total = math.prod(dispatch.grid)
+        cuts = np.unique(np.r_[0, rng.integers(0, total, 5), total])
+        for number in rng.permutation(len(cuts) - 1):
+            first, end = int(cuts[number]), int(cuts[number + 1])
+            run_dispatch(dispatch, memory, first, end - first)
+    assert memory["output"].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=label)
+@pytest.mark.parametrize("code", [0, 255])
+def test_the_largest_codes_do_not_saturate(target: Target, code: int) -> None:
+    """Pairs of products of 255 and 127 don't fit 16 bits, where AVX2 has its byte products."""
+    K = 64
+    blocks = np.full((K // 32, Q8_0.block_bytes), code ^ 0x80, dtype=np.uint8)
+    blocks[:, :2] = np.array([1.0], dtype=np.float16).view(np.uint8)
+    for sign in (1, -1):
+        x = np.full((1, K), sign, dtype=np.float32)
+        made = product(target, Q8_0, x, blocks, 1)
+        assert made == pytest.approx(sign * K * (code - 128), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("storage", STORAGES, ids=label)
+def test_what_is_not_finite_stays_visible(storage: StorageType, value: float) -> None:
+    rng = np.random.default_rng(0)
+    K = row_length(storage, 2)
+    x = rng.standard_normal((1, K), dtype=np.float32)
+    x[0, K - 3] = value
+    made = product(TARGETS[0], storage, x, random_stored(rng, storage, (5, K)), 5)
+    assert not np.any(np.isfinite(made))
+
+
+# Mutations: what a wrong kernel would do, which the cases must find.
+
+
+def failures(storage: StorageType, mutate: str) -> int:
+    """Cases of a storage that fail under a mutation of the weight's memory or of constants."""
+    rng, count = np.random.default_rng(0), 0
+    for case in cases_of(f"linear[{storage.label}]"):
+        stored, operands = case.make(rng), case.operands()
+        lowering = lower(TARGETS[0], operands)
+        *before, product_ = lowering.dispatches
+        T, N, steps, tiles = struct.unpack("<4i", product_.constants)
+        memory = {name: to_memory(stored[name], operands[name]) for name in stored}
+        memory["output"] = guarded(operands["output"].storage.bytes_for((T, N)))
+        memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
+        weight = memory["weight"].reshape(-(-N // 16), -1)
+        width = 2 if isinstance(storage, BlockFormat) else storage.block_bytes
+        match mutate:
+            case "skipped block":
+                block = weight.reshape(len(weight), steps, -1)
+                block[:, -1] = 0
+            case "swapped scales":
+                weight[0, : 2 * width] = np.roll(weight[0, : 2 * width], width)
+            case "wrong tail row":
+                last = width * ((N - 1) % 16)
+                weight[-1, last : last + width] = weight[0, width : 2 * width]
+            case "missing row":
+                constants = struct.pack("<4i", T, N - 1, steps, tiles)
+                product_ = dataclasses.replace(product_, constants=constants)
+            case "missing token":
+                constants = struct.pack("<4i", T - 1, N, steps, tiles)
+                product_ = dataclasses.replace(product_, constants=constants)
+        for dispatch in (*before, product_):
+            run_dispatch(dispatch, memory)
+        made = memory["output"].view(np.float32).reshape(T, N)
+        expected = case.expected(stored, lowering.quantized)["output"]
+        count += row_error(made, expected) > Tolerance.F32.value
+    return count
+
+
+MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row", "missing token")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("storage", STORAGES, ids=label)
+def test_wrong_kernels_fail(storage: StorageType, mutation: str) -> None:
+    assert failures(storage, "nothing") == 0
+    assert failures(storage, mutation) > len(cases_of(f"linear[{storage.label}]")) // 2
+
+
+def test_results_are_those_of_the_rounded_activations() -> None:
+    """And not of the activations as they came: the tolerance is far below the rounding."""
+    rng = np.random.default_rng(0)
+    for case in cases_of("linear[q8_0]"):
+        stored, operands = case.make(rng), case.operands()
+        lowering = lower(TARGETS[0], operands)
+        made = run_lowering(lowering, operands, stored)["output"]
+        assert row_error(made, case.expected(stored)["output"]) > 10 * Tolerance.F32.value

@@ -1,0 +1,76 @@
+"""linear's kernels compile for machines that are not here, and call nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from crossinfer.backends.cpu.kernels.activations import build_arrange, build_quantize
+from crossinfer.backends.cpu.kernels.epilogue import OPTIONAL
+from crossinfer.backends.cpu.kernels.linear import tokens_at_once
+from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile, build_linear_blocks
+from crossinfer.backends.cpu.kernels.linear_scalars import build_linear_scalars
+from crossinfer.core.dtypes import DType
+from crossinfer.formats.blocks import BLOCK_FORMATS, Q4_0, Q4_K, Q6_K, Q8_0, BlockFormat
+from crossinfer.jit.compile import compile_assembly, compile_object
+from crossinfer.jit.target import (
+    ARM_TARGETS,
+    AVX512_VNNI,
+    MACOS_ARM,
+    WINDOWS_X86,
+    X86_TARGETS,
+    Target,
+)
+
+FOREIGN = [
+    *ARM_TARGETS,
+    *[target.for_triple(MACOS_ARM) for target in ARM_TARGETS],
+    *[target.for_triple(WINDOWS_X86) for target in X86_TARGETS],
+]
+_CALL = re.compile(r"^\s+(call\w*|bl|blr)\s", re.MULTILINE)
+
+
+def name(target: Target) -> str:
+    return f"{target.name}-{target.triple}"
+
+
+def kernels(target: Target, formats: Sequence[BlockFormat] = BLOCK_FORMATS) -> dict[str, str]:
+    """LLVM IR by symbol: formats with as many tokens as the target takes."""
+    tokens = tokens_at_once(512, target)
+    made = {"arrange": build_arrange("arrange", target, tokens)}
+    for storage in (Q4_0, Q4_K, Q6_K):
+        symbol = f"quantize_{storage.label}"
+        made[symbol] = build_quantize(symbol, target, activation_tile(storage, tokens))
+    for number, storage in enumerate(formats):
+        optional = OPTIONAL if number == 0 else ()
+        made[storage.label] = build_linear_blocks(storage.label, target, storage, tokens, optional)
+    for scalar in (DType.F32, DType.F16, DType.BF16):
+        made[scalar.label] = build_linear_scalars(scalar.label, target, scalar, tokens, ())
+    return made
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=name)
+def test_objects_are_made_for_other_machines(target: Target) -> None:
+    for symbol, ir in kernels(target, (Q8_0, Q6_K)).items():
+        assert symbol.encode() in compile_object(ir, target)
+
+
+@pytest.mark.parametrize("target", [*X86_TARGETS, *ARM_TARGETS], ids=name)
+def test_no_kernel_calls_a_library(target: Target) -> None:
+    for symbol, ir in kernels(target).items():
+        assert not _CALL.search(compile_assembly(ir, target)), symbol
+
+
+@pytest.mark.parametrize("storage", [Q4_0, Q8_0, Q4_K, Q6_K], ids=lambda storage: storage.label)
+def test_activations_are_operands_of_the_dot_products(storage: BlockFormat) -> None:
+    """The speed rests on it: no broadcast takes a register, and no sum is spilled."""
+    tokens = tokens_at_once(512, AVX512_VNNI)
+    assembly = compile_assembly(
+        build_linear_blocks("kernel", AVX512_VNNI, storage, tokens, ()), AVX512_VNNI
+    )
+    products = re.findall(r"^\s+vpdpbusd\s+(.*)$", assembly, re.MULTILINE)
+    assert len(products) == 8 * tokens
+    assert all("{1to16}" in operands for operands in products)
+    assert "Spill" not in assembly

@@ -1,0 +1,84 @@
+"""Weights packed into tiles: every code and scale comes back exactly, at little cost in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossinfer.backends.cpu.kernels import packing
+from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, packed_size
+from crossinfer.backends.cpu.kernels.packing import pack, unpack, unpack_scalars
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.formats.blocks import (
+    BLOCK_FORMATS,
+    BlockFormat,
+    StorageType,
+    group_scales,
+    unpack_codes,
+)
+from crossinfer.verify.data import random_stored
+
+SCALARS = (DType.F32, DType.F16, DType.BF16)
+
+
+def packed(stored: Array, shape: tuple[int, int], storage: StorageType) -> Array:
+    return np.concatenate(list(pack(stored, shape, storage)))
+
+
+@pytest.mark.parametrize("storage", BLOCK_FORMATS, ids=lambda storage: storage.label)
+@given(rows=st.integers(1, 50), blocks=st.integers(1, 3), seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_codes_and_scales_come_back(
+    storage: BlockFormat, rows: int, blocks: int, seed: int
+) -> None:
+    shape = rows, blocks * storage.block_elements
+    stored = random_stored(np.random.default_rng(seed), storage, shape)
+    found = unpack(packed(stored, shape, storage), shape, storage)
+    scales, mins = group_scales(stored, storage)
+    np.testing.assert_array_equal(found.codes, unpack_codes(stored, storage).reshape(shape))
+    np.testing.assert_array_equal(found.scales, scales.reshape(rows, -1))
+    if mins is None:
+        assert found.mins is None
+    else:
+        assert found.mins is not None
+        np.testing.assert_array_equal(found.mins, mins.reshape(rows, -1))
+
+
+@pytest.mark.parametrize("storage", SCALARS, ids=lambda storage: storage.label)
+@given(rows=st.integers(1, 50), columns=st.integers(1, 70), seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_scalars_come_back(storage: DType, rows: int, columns: int, seed: int) -> None:
+    shape = rows, columns
+    stored = random_stored(np.random.default_rng(seed), storage, shape)
+    found = unpack_scalars(packed(stored, shape, storage), shape, storage)
+    assert found.tobytes() == stored.tobytes()
+
+
+@pytest.mark.parametrize("storage", [*BLOCK_FORMATS, *SCALARS], ids=lambda storage: storage.label)
+def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: StorageType) -> None:
+    shape = 16 * 7 + 3, 512
+    stored = random_stored(np.random.default_rng(0), storage, shape)
+    whole = packed(stored, shape, storage)
+    monkeypatch.setattr(packing, "_CHUNK_BYTES", 1)  # a tile at a time
+    pieces = list(pack(stored, shape, storage))
+    assert len(pieces) == 8
+    assert np.concatenate(pieces).tobytes() == whole.tobytes()
+    assert whole.size == packed_size(shape, storage)
+
+
+@pytest.mark.parametrize("storage", [*BLOCK_FORMATS, *SCALARS], ids=lambda storage: storage.label)
+def test_memory_stays_near_the_size_of_the_file(storage: StorageType) -> None:
+    shape = 100 * TILE_ROWS, 1024
+    assert packed_size(shape, storage) <= 1.2 * storage.bytes_for(shape)
+
+
+@pytest.mark.parametrize("storage", BLOCK_FORMATS, ids=lambda storage: storage.label)
+def test_padding_rows_are_zero(storage: BlockFormat) -> None:
+    """So that what a kernel computes for them is finite, and as quick as any other row."""
+    shape = 17, storage.block_elements
+    stored = random_stored(np.random.default_rng(0), storage, shape)
+    whole = (32, shape[1])
+    found = unpack(packed(stored, shape, storage), whole, storage)
+    assert not np.any(found.scales[17:])
