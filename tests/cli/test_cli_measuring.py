@@ -41,7 +41,7 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
     for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "first_token_s", "load_s"):
         assert found[key] > 0
     assert found["resident_mb"] > 1
-    assert (found["model"], found["device"]) == (model, "reference")
+    assert (found["model"], found["device"]) == (model, "cpu")
     assert math.isclose(sum(total["share"] for total in found["kernels"]), 1)
     events = json.loads(trace.read_text())["traceEvents"]
     runs = [event for event in events if event["ph"] == "X"]

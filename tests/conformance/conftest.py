@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import zlib
@@ -18,6 +19,7 @@ from crossinfer.backends.reference import ReferenceDevice
 from crossinfer.hal.device import Device
 from crossinfer.hal.faults import FaultyDevice
 from crossinfer.hal.registry import open_device
+from crossinfer.jit.target import host_targets
 from crossinfer.verify.data import Random
 
 MakeDevice = Callable[[], Device]
@@ -26,6 +28,7 @@ MakeDevice = Callable[[], Device]
 DEVICES: dict[str, MakeDevice] = {
     "reference": lambda: open_device("reference"),
     "cpu": CpuDevice,
+    **{f"cpu-{t.name}": functools.partial(CpuDevice, target=t) for t in host_targets()[1:]},
     "faulty": lambda: FaultyDevice(ReferenceDevice(), ()),
 }
 # These record and check, but execute nothing.

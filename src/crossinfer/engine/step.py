@@ -73,7 +73,7 @@ class StepRunner:
         """Plans the smallest bucket and uploads the weights. Raises PlanError, DeviceError.
 
         `context` is the longest sequence, `kv_blocks` the size of the cache without the padding
-        block. `progress` counts bytes of weights.
+        block. `progress` counts the kernels that are prepared, then bytes of weights.
         """
         self._model = model
         self._devices = devices
@@ -155,7 +155,12 @@ class StepRunner:
     def _record(self, shape: StepShape) -> RecordedPlan:
         graph = self._model.graph(shape)
         plan = make_plan(
-            graph, self._devices, self._verdicts, self._state_devices, self._reserved_bytes
+            graph,
+            self._devices,
+            self._verdicts,
+            self._state_devices,
+            self._reserved_bytes,
+            self._progress,
         )
         self._upload_missing(plan)
         self._forget(keep=_MAX_RECORDED - 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from crossinfer.graph.graph import Node
+from crossinfer.graph.op import Op, Operands
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Lowering
 from crossinfer.hal.verdicts import VerdictStore
@@ -16,12 +17,20 @@ class KernelSelector:
     def __init__(self, devices: Sequence[Device], verdicts: VerdictStore) -> None:
         self.devices = devices
         self._verdicts = verdicts
+        # The layers of a model are alike, so most nodes have been asked for before.
+        self._selected: dict[tuple[Hashable, ...], Lowering | None] = {}
 
     def select(self, node: Node, device: int) -> Lowering | None:
         """The best lowering of `node` on `devices[device]` whose kernels may be used."""
-        chosen = self.devices[device]
-        for lowering in chosen.lower(node.op, node.operand_types()):
-            if not any(self._verdicts.is_barred(chosen.info, k) for k in lowering.kernel_names):
+        types = node.operand_types()
+        key = (device, node.op, *types.items())
+        if key not in self._selected:
+            self._selected[key] = self._best(node.op, types, self.devices[device])
+        return self._selected[key]
+
+    def _best(self, op: Op, types: Operands, device: Device) -> Lowering | None:
+        for lowering in device.lower(op, types):
+            if not any(self._verdicts.is_barred(device.info, k) for k in lowering.kernel_names):
                 return lowering
         return None
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crossinfer.core.errors import PlanError
+from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.shapes import align_up, format_bytes
 from crossinfer.graph.graph import Graph, Node, Source, Tensor
 from crossinfer.hal.buffer import VIEW_ALIGNMENT
@@ -26,7 +27,11 @@ class Placed(NamedTuple):
 
 
 def place(
-    graph: Graph, selector: KernelSelector, pinned: Mapping[str, int], reserved_bytes: int = 0
+    graph: Graph,
+    selector: KernelSelector,
+    pinned: Mapping[str, int],
+    reserved_bytes: int = 0,
+    progress: Progress = no_progress,
 ) -> dict[Node, Placed]:
     """Where each node goes.
 
@@ -45,6 +50,7 @@ def place(
         candidates = range(len(selector.devices)) if device is None else (device,)
         chosen = _choose(group, candidates, selector, budget)
         placed.update((node, chosen) for node in group)
+        progress("Preparing kernels", len(placed), len(graph.nodes))
     return placed
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from crossinfer.core.errors import PlanError
+from crossinfer.core.progress import Progress, no_progress
 from crossinfer.graph.graph import Graph, Node, Source, Tensor
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Lowering
@@ -84,16 +85,19 @@ def make_plan(
     verdicts: VerdictStore,
     pinned: Mapping[str, int] | None = None,
     reserved_bytes: int = 0,
+    progress: Progress = no_progress,
 ) -> Plan:
     """The plan for `graph` on `devices`, most preferred first. Raises PlanError.
 
     `pinned` gives the devices (positions in the row) of states that exist already;
-    `reserved_bytes` of each device's memory are left for activations.
+    `reserved_bytes` of each device's memory are left for activations. `progress` counts nodes: a
+    device may have to compile their kernels.
     """
     if not devices:
         raise PlanError("No device was given to plan for.")
     selector = KernelSelector(devices, verdicts)
-    graph, placed = fuse(graph, place(graph, selector, pinned or {}, reserved_bytes), selector)
+    placed = place(graph, selector, pinned or {}, reserved_bytes, progress)
+    graph, placed = fuse(graph, placed, selector)
     steps = [
         Step(node, _lowering(selector, node, device), reason)
         for node, (device, reason) in placed.items()
