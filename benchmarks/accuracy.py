@@ -63,13 +63,15 @@ def losses(logits: Array, tokens: list[int]) -> Array:
 
 
 def report(title: str, golden: RealGolden, logits_of: LogitsOf, tokens: int) -> None:
-    """One line of figures."""
+    """One line of figures; behind ± is the standard error of the mean over the tokens."""
     found, expected = [], []
     for key, share in (("text", 0.65), ("code", 0.35)):
         ids = golden[f"{key}_ids"][: int(tokens * share)].tolist()
         found.append(losses(logits_of(ids), ids))
         expected.append(golden[f"{key}_nll"][: len(ids) - 1].astype(np.float64))
     loss, golden_loss = np.concatenate(found).mean(), np.concatenate(expected).mean()
+    difference = np.concatenate(found) - np.concatenate(expected)
+    deviation = difference.std() / math.sqrt(len(difference))
     divergences, agree = [], []
     for prompt in range(PROMPTS):
         logits = logits_of(golden[f"prompt{prompt}_ids"].tolist())
@@ -79,7 +81,7 @@ def report(title: str, golden: RealGolden, logits_of: LogitsOf, tokens: int) -> 
     divergence, same = np.concatenate(divergences), np.concatenate(agree)
     print(
         f"{title}: perplexity {math.exp(loss):.4f}, float32 {math.exp(golden_loss):.4f} "
-        f"({math.expm1(loss - golden_loss):+.3%}) over {sum(map(len, found))} tokens; "
+        f"({math.expm1(loss - golden_loss):+.3%} ± {deviation:.3%}) over {len(difference)} tokens; "
         f"KL mean {divergence.mean():.2e}, max {divergence.max():.2e}; "
         f"same best token at {same.sum()} of {len(same)} positions",
         flush=True,
