@@ -11,17 +11,28 @@ ARGS ?=
 # with them. (The command line sets this itself.)
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run test test-slow lint clean
+.PHONY: run shaders wheel test test-slow lint clean
 
 run: $(VENV)/installed
 	@$(BIN)/crossinfer demo-model >/dev/null
 	@$(BIN)/crossinfer run $(ARGS) "$(PROMPT)"
 
-test: lint
+# Compiles the HLSL kernels into the cache; fetches the compiler first where it is missing.
+shaders: $(VENV)/installed
+	@$(BIN)/python -m crossinfer.kernels.build
+
+# A wheel that carries the compiled shaders, so that its users need no compiler.
+wheel: $(VENV)/installed
+	@$(BIN)/python -m crossinfer.kernels.build src/crossinfer/kernels/compiled
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+test: lint shaders
+	@scripts/install_vulkan.sh
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/tested
+test-slow: $(VENV)/tested shaders
+	@scripts/install_vulkan.sh
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest -m "slow or not slow"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.engine.batch import Batch, Chunk
-from crossinfer.engine.step import BatchLimits, StepRunner
+from crossinfer.engine.batch import Batch, BatchLimits, Chunk
+from crossinfer.engine.step import StepRunner
 from crossinfer.hal.device import Device
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.formats.small_model import small_gguf, small_split, source
 from tests.tiny_models import TinyModels
 from typer.testing import CliRunner
 
@@ -65,6 +67,23 @@ def test_inspect_shows_models_that_cannot_run(tiny_models: TinyModels, tmp_path:
     assert result.exit_code == 1
 
 
+def test_inspect_tells_of_a_tokenizer_that_cannot_be_used(
+    tiny_models: TinyModels, tmp_path: Path
+) -> None:
+    raw = tiny_models("tiny-llama").read_bytes()
+    path = tmp_path / "other.gguf"
+    path.write_bytes(raw.replace(_as_string("gpt2"), _as_string("rwkv"), 1))
+    found = json.loads(invoke("inspect", str(path), "--json"))
+    assert "'rwkv'" in found["problem"]
+    assert found["config"]["layers"] == 2
+
+
+def test_devices_marks_all_that_auto_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSINFER_DEVICE", "null, reference")
+    found = json.loads(invoke("devices", "--json"))
+    assert {info["name"] for info in found if info["auto"]} == {"null", "reference"}
+
+
 def _as_string(text: str) -> bytes:
     return len(text).to_bytes(8, "little") + text.encode()
 
@@ -122,3 +141,20 @@ def test_demo_model_prints_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_text_of_strangers_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[31m\nb\u202e") == "a\\x1b[31m\\nb\\u202e"
     assert abbreviated("x" * 30, 10) == "x" * 10 + "… (30 characters)"
+
+
+def test_inspect_says_which_part_a_file_is(tmp_path: Path) -> None:
+    parts = small_split(tmp_path)
+    shown = invoke("inspect", str(parts[0]))
+    assert "part 1 of 3 (all opened)" in shown
+    assert "in 11 tensors" in shown
+    shown = invoke("inspect", str(parts[1]))
+    assert "part 2 of 3 (the others are not opened)" in shown
+    assert "name the first part, model-00001-of-00003.gguf" in shown
+
+
+def test_inspect_notes_what_is_left_out(tmp_path: Path) -> None:
+    head = source("cls.weight", np.zeros((2, 64), np.float32))
+    path = small_gguf(tmp_path, changed={"cls.weight": head})
+    assert "does not use them: 1 tensor, cls.weight" in invoke("inspect", str(path))
+    assert json.loads(invoke("inspect", str(path), "--json"))["notes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -147,6 +148,42 @@ def test_exit_status_of_failures(
     assert out == ""
     assert message in err
     assert "Traceback" not in err
+
+
+needs_shell = pytest.mark.skipif(os.name == "nt", reason="redirections of a POSIX shell")
+
+
+@needs_shell
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [
+        ("run --max-tokens 2 -", "<&-"),
+        ("chat --max-tokens 2", "<&-"),
+        ("run --max-tokens 2 hi", ">&-"),
+        ("run --max-tokens 2 hi", "2>&-"),
+        ("run --max-tokens 2 --json hi", "<&- 2>&-"),
+    ],
+)
+def test_a_standard_stream_may_be_closed(
+    command: str, redirection: str, tiny_models: TinyModels
+) -> None:
+    done = _in_shell(f"{command} -m {tiny_models('tiny-llama')}", redirection)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_shell
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_a_full_disk_is_one_sentence(tiny_models: TinyModels) -> None:
+    done = _in_shell(f"run --max-tokens 2 hi -m {tiny_models('tiny-llama')}", ">/dev/full")
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr == "Error: [Errno 28] No space left on device\n"
+
+
+def _in_shell(arguments: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(MAIN)} {arguments} {redirection}"
+    return subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tests.vulkan_driver import open_vulkan_or_skip
 
 from crossinfer.backends.cpu import CpuDevice
 from crossinfer.backends.reference import ReferenceDevice
@@ -29,6 +30,7 @@ DEVICES: dict[str, MakeDevice] = {
     "reference": lambda: open_device("reference"),
     "cpu": CpuDevice,
     **{f"cpu-{t.name}": functools.partial(CpuDevice, target=t) for t in host_targets()[1:]},
+    "vulkan": open_vulkan_or_skip,
     "faulty": lambda: FaultyDevice(ReferenceDevice(), ()),
 }
 # These record and check, but execute nothing.

@@ -155,6 +155,7 @@ def test_limits_of_a_dispatch(any_device: Device) -> None:
         (Dispatch(KERNEL, (), bytes(129)), "test_kernel has 129 bytes of constants; at most 128"),
         (Dispatch(KERNEL, (), grid=(1, 0, 1)), r"grid \(1, 0, 1\)"),
         (Dispatch(KERNEL, (), grid=(1, 1, -1)), r"grid \(1, 1, -1\)"),
+        (Dispatch(KERNEL, (), grid=(1, 1 << 32, 1)), r"grid \(1, 4294967296, 1\)"),
     ):
         check_dispatch_refused(any_device, dispatch, message)
     any_device.recorder().dispatch(Dispatch(KERNEL, read(*views[:8]), bytes(128)))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from crossinfer.core.cache import VERSION, atomic_write, cache_folder
+from crossinfer.core.cache import (
+    VERSION,
+    atomic_write,
+    cache_folder,
+    keep_entry,
+    read_entry,
+    write_entry,
+)
 from crossinfer.core.errors import SettingsError
 
 
@@ -23,6 +31,17 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("CROSSINFER_CACHE", str(tmp_path / "file"))
     with pytest.raises(SettingsError, match="set CROSSINFER_CACHE to a folder"):
         cache_folder()
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_cache_that_may_only_be_read_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cache_folder("models")
+
+    def refuse(path: Path, _mode: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    assert cache_folder("models") == folder
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
@@ -55,3 +74,20 @@ def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
         thread.join()
     assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_entries_are_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+    assert read_entry(path) is None
+    write_entry(path, b"code")
+    assert read_entry(path) == b"code"
+    for damaged in (path.read_bytes()[:-1], b"", b"x" * 36):
+        path.write_bytes(damaged)
+        assert read_entry(path) is None
+
+
+def test_an_entry_that_cannot_be_kept_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    keep_entry(tmp_path / "file" / "entry", b"code")
+    with pytest.raises(OSError, match="file"):
+        write_entry(tmp_path / "file" / "entry", b"code")

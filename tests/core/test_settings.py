@@ -22,9 +22,10 @@ def test_values_are_parsed() -> None:
             "CROSSINFER_DEVICE": "vulkan:1",
             "CROSSINFER_THREADS": "3",
             "CROSSINFER_DEBUG": "2",
+            "CROSSINFER_VALIDATION": "1",
         }
     )
-    assert settings == Settings(Path("/a/b"), "vulkan:1", 3, 2)
+    assert settings == Settings(Path("/a/b"), "vulkan:1", 3, 2, validation=True)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,8 @@ def test_values_are_parsed() -> None:
         ("CROSSINFER_THREADS", "0", "is '0'; it takes an integer"),
         ("CROSSINFER_THREADS", "many", "is 'many'; it takes an integer"),
         ("CROSSINFER_DEBUG", "4", "is '4'; it takes 0 to 3"),
-        ("CROSSINFER_DEVICE", " ", "takes a device name"),
+        ("CROSSINFER_VALIDATION", "yes", "is 'yes'; it takes 0 or 1"),
+        ("CROSSINFER_DEVICE", " ", "takes device names"),
         ("CROSSINFER_CACHE", "", "takes a folder"),
         ("CROSSINFER_THREAD", "2", "CROSSINFER_THREAD is not a setting of crossinfer"),
     ],

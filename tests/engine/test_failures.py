@@ -57,6 +57,25 @@ def test_out_of_memory_fails_the_step_and_no_more(open_with: Opener) -> None:
         assert len(llm.generate(PROMPT, max_tokens=3).tokens) == 3
 
 
+def test_a_step_that_fails_on_two_devices_leaves_nothing_in_flight(
+    tiny_models: TinyModels,
+) -> None:
+    first = FaultyDevice(
+        ReferenceDevice(name="first", lacks=["attention"]),
+        [Fault(FaultKind.OUT_OF_MEMORY, "linear", 2)],
+    )
+    with (
+        first,
+        ReferenceDevice() as second,
+        LLM(tiny_models("tiny-llama"), [first, second], context=64) as llm,
+    ):
+        with pytest.raises(OutOfDeviceMemory, match="linear"):
+            llm.generate(PROMPT, max_tokens=3)
+        assert not first._pending()
+        assert not second._pending()
+        assert len(llm.generate(PROMPT, max_tokens=3).tokens) == 3
+
+
 def test_a_stream_raises_the_loss_each_time(open_with: Opener) -> None:
     with open_with(FaultKind.LOST, "argmax", 4) as llm:
         stream = llm.stream(PROMPT, max_tokens=10)
@@ -81,3 +100,5 @@ def test_logits_that_are_not_finite_are_an_error(tiny_models: TinyModels) -> Non
         for options in ({}, {"temperature": 1.0}):
             with pytest.raises(DeviceError, match="logits are not finite"):
                 llm.generate(PROMPT, **options)  # type: ignore[arg-type]
+        with pytest.raises(DeviceError, match="logits are not finite"):
+            llm.perplexity("some text")

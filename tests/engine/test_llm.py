@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import threading
 import time
@@ -139,6 +140,40 @@ def test_logits_come_whole_from_chunks(llm: LLM) -> None:
     assert np.allclose(logits[:30], llm.logits(tokens[:30]), rtol=0, atol=1e-5)
 
 
+def test_tokens_may_be_an_array(llm: LLM) -> None:
+    tokens = np.arange(40, 60)
+    assert llm.generate(tokens, max_tokens=3).tokens == llm.generate(PROMPT, max_tokens=3).tokens  # type: ignore[arg-type]
+    assert np.array_equal(llm.logits(tokens), llm.logits(PROMPT))  # type: ignore[arg-type]
+    for bad in ([1.0, 2.0], "text"):
+        with pytest.raises(RequestError, match="not a row of token ids"):
+            llm.logits(bad)  # type: ignore[arg-type]
+
+
+def test_a_context_of_one_token(tiny_models: TinyModels) -> None:
+    with LLM(tiny_models("tiny-llama"), "reference", context=1) as llm:
+        assert llm.generate([5]).tokens == ()
+        assert llm.logits([5]).shape == (1, 347)
+        with pytest.raises(RequestError, match="context of at least two tokens"):
+            llm.perplexity("two tokens")
+
+
+def test_the_decode_rate_leaves_the_end_token_out(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(max_tokens: int) -> Generation:
+        return llm.generate(PROMPT, max_tokens=max_tokens, temperature=1.0, seed=5)
+
+    tokens = ask(4).tokens
+    assert tokens[3] not in tokens[:3]
+    clock = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    expected = ask(3).stats.decode_tokens_per_s
+    monkeypatch.setattr(llm.tokenizer, "end_ids", frozenset({tokens[3]}))
+    ended = ask(4)
+    assert ended.finish_reason is FinishReason.STOP
+    assert ended.stats.decode_tokens_per_s == expected
+
+
 def test_perplexity_is_the_exponential_of_the_mean_loss(llm: LLM) -> None:
     text = "The quick brown fox jumps over the lazy dog. " * 2
     tokens = llm.tokenize(text)
@@ -218,6 +253,12 @@ def test_the_context_is_bounded_by_the_model(tiny_models: TinyModels) -> None:
     for context in (0, -5, 10**9):
         with pytest.raises(RequestError, match=f"A context of {context} tokens was asked for"):
             LLM(path, "reference", context=context)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_there_is_at_least_one_thread(tiny_models: TinyModels, threads: int) -> None:
+    with pytest.raises(RequestError, match=f"threads is {threads}; it must be at least 1"):
+        LLM(tiny_models("tiny-llama"), "reference", threads=threads)
 
 
 def test_kv_cache_types(tiny_models: TinyModels) -> None:

@@ -97,6 +97,52 @@ def test_logit_bias_lifts_and_rules_out() -> None:
     assert drawn(ruled_out)[1] == 0
 
 
+def slowly_kept(params: SamplingParams, logits: Array) -> set[int]:
+    """The tokens that may be drawn, by the definitions, from one sorted list."""
+    order = np.argsort(-logits.astype(float), kind="stable")[: params.top_k or None]
+    probabilities = softmax(logits.astype(float)[order] / params.temperature)
+    before = np.cumsum(probabilities) - probabilities
+    keep = (before < params.top_p) & (probabilities >= params.min_p * probabilities[0])
+    return {int(token) for token in order[keep]}
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 4.0])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 40},
+        {"top_k": 3000, "top_p": 0.8},
+        {"top_p": 0.9},
+        {"top_p": 0.5, "min_p": 0.2},
+        {"min_p": 0.05},
+        {"top_k": 50_000, "top_p": 0.97, "min_p": 0.001},
+    ],
+)
+def test_large_vocabularies_are_cut_by_the_same_rules(
+    spread: float, options: dict[str, Any]
+) -> None:
+    logits = np.random.default_rng(1).normal(scale=spread, size=20_000).astype(np.float32)
+    params = SamplingParams(temperature=0.9, **options)
+    tokens, weights = Sampler(params, 0)._kept(logits.astype(np.float64))
+    assert set(tokens.tolist()) == slowly_kept(params, logits)
+    expected = np.exp((logits[tokens].astype(float) - logits.max()) / 0.9)
+    assert np.allclose(weights, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repeat_penalty": 1e-320},
+        {"logit_bias": {1: 1.7e308}, "frequency_penalty": -1e308},
+    ],
+)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_overflow_are_an_error(fields: dict[str, Any], temperature: float) -> None:
+    sampler = Sampler(SamplingParams(temperature=temperature, **fields), seed=0)
+    with pytest.raises(RequestError, match="so large that a logit overflows"):
+        sampler.choose(LOGITS, [1], [1, 1])
+
+
 def test_ruling_out_every_token_is_an_error() -> None:
     params = SamplingParams(logit_bias=dict.fromkeys(range(6), -math.inf))
     with pytest.raises(RequestError, match="rules out every token"):
@@ -133,6 +179,9 @@ def test_sequences_of_one_seed_differ() -> None:
         ({"temperature": -1.0}, "temperature is -1.0"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"top_k": -1}, "top_k is -1"),
+        ({"top_k": 1.5}, "top_k is 1.5; it must be a whole number"),
+        ({"seed": 0.5}, "seed is 0.5; it must be a whole number"),
+        ({"logit_bias": {1.0: 2.0}}, "names token 1.0"),
         ({"top_p": 0.0}, "top_p is 0.0"),
         ({"top_p": 1.5}, "top_p is 1.5"),
         ({"min_p": 2.0}, "min_p is 2.0"),

@@ -187,6 +187,12 @@ def test_the_tokenizer_round_trips_any_text(pre: str) -> None:
     assert tokenizer.decode(encoding.ids, skip_special_tokens=True) == text[: -len("<|im_end|>")]
 
 
+def test_a_tokenizer_json_keeps_all_ids() -> None:
+    vocabulary = make_vocabulary("qwen2", False, 400)
+    library = Tokenizer.from_str(json.dumps(vocabulary.tokenizer_json()))
+    assert library.get_vocab() == {token: i for i, token in enumerate(vocabulary.tokens)}
+
+
 def test_padding_makes_a_vocabulary_of_the_real_size() -> None:
     vocabulary = make_vocabulary("qwen2", False, 151936)
     assert len(set(vocabulary.tokens)) == 151936
@@ -212,3 +218,6 @@ def test_the_command_line_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         main(["tiny-llama", "--format", "q8_0", "-o", str(path), "--container", "safetensors"])
     assert "safetensors cannot hold q8_0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["tiny-llama", "-o", str(tmp_path / "nowhere" / "m.gguf")])
+    assert "No such file or directory" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import pytest
 
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BLOCK_FORMATS
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.graph.batch import PADDING_BLOCK
 from crossinfer.graph.ops import OPS
 from crossinfer.graph.ops.attention import Attention
@@ -29,7 +30,8 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("op", ["embed", "linear"])
 def test_every_storage_is_covered(op: str) -> None:
-    expected = {f"{op}[{s.label}]" for s in (DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS)}
+    storages = (DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS, Q8_32)
+    expected = {f"{op}[{storage.label}]" for storage in storages}
     assert {case.variant for case in cases_of(op)} == expected
     for variant in expected:
         classes = {case.shape_class for case in cases_of(variant)}

@@ -60,12 +60,20 @@ def main() -> None:
     # top of them fight for the same cores. NumPy reads this once, when it is imported; the process
     # is ours, so nobody else's arithmetic is slowed down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _open_missing_streams()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         # A terminal that lacks a character, or a stray byte in the input, must not end an answer.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.formatwarning = _warning_line
     app(prog_name="crossinfer")
+
+
+def _open_missing_streams() -> None:
+    """Make up for standard streams that the caller closed, which Python gives as None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _warning_line(

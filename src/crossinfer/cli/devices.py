@@ -28,8 +28,8 @@ def devices(
 def _show_devices(as_json: bool) -> None:
     from crossinfer.hal.registry import automatic_device, list_devices
 
-    wanted = read_settings().device
-    automatic = automatic_device() if wanted == "auto" else wanted
+    wanted = [name.strip() for name in read_settings().device.split(",")]
+    automatic = {automatic_device() if name == "auto" else name for name in wanted}
     infos = list_devices()
     if as_json:
         print_json(
@@ -40,7 +40,7 @@ def _show_devices(as_json: bool) -> None:
                     "description": info.description,
                     "driver": info.driver,
                     "memory_bytes": info.memory_bytes,
-                    "auto": info.name == automatic,
+                    "auto": info.name in automatic,
                 }
                 for info in infos
             ]
@@ -55,7 +55,7 @@ def _show_devices(as_json: bool) -> None:
                 info.description,
                 info.driver,
                 "the host's" if info.memory_bytes is None else format_bytes(info.memory_bytes),
-                "yes" if info.name == automatic else "",
+                "yes" if info.name in automatic else "",
             )
             for info in infos
         ],

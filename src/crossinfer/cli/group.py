@@ -20,25 +20,37 @@ EXIT_BROKEN_PIPE = 141
 
 
 class CommandGroup(TyperGroup):
-    """Our errors become one sentence on stderr; Ctrl-C and a closed pipe are silent."""
+    """Failures become one sentence on stderr; Ctrl-C and a closed pipe are silent."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Raises typer.Exit with the status of a failure."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a closed pipe is still caught
+            sys.stdout.flush()  # here, where a closed pipe or a full disk is still caught
         except CrossinferError as error:
-            if _debugging():
-                traceback.print_exc()
-            print(f"Error: {error}", file=sys.stderr)
+            _tell(error)
             raise typer.Exit(EXIT_FAILED) from None
         except BrokenPipeError:
-            # The interpreter flushes stdout once more at its end, which must not fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_stdout()
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        except OSError as error:  # such as a full disk that stdout goes to
+            _tell(error)
+            _discard_stdout()
+            raise typer.Exit(EXIT_FAILED) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
         return result
+
+
+def _tell(error: Exception) -> None:
+    if _debugging():
+        traceback.print_exc()
+    print(f"Error: {error}", file=sys.stderr)
+
+
+def _discard_stdout() -> None:
+    """What is left in the buffer must not fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _debugging() -> bool:

@@ -23,7 +23,11 @@ _WIDTH = 70
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(help="A GGUF file or a Hugging Face model folder.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A GGUF file, a Hugging Face model folder, or a name on the Hugging Face Hub.",
+            show_default=False,
+        ),
     ],
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what would run where, instead of the tensors.")
@@ -39,9 +43,12 @@ def inspect(
     """
     devices = parse_devices(device)
     from crossinfer.cli.model_report import report
+    from crossinfer.cli.progress_bars import ProgressBars
+    from crossinfer.engine.hub import find_model
     from crossinfer.formats.model_file import open_model_file
 
-    file = open_model_file(model)
+    with ProgressBars() as bars:
+        file = open_model_file(find_model(model, bars))
     found = report(file)
     explained = None
     if plan:
@@ -83,6 +90,7 @@ def _show_summary(found: ModelReport) -> None:
             ("vocabulary", f"{config.vocabulary} tokens"),
             ("context", f"{config.context} tokens"),
         ]
+    rows += [("note", note) for note in found.notes]
     if found.problem is not None:
         rows.append(("cannot run", found.problem))
     for name, value in rows:
@@ -140,6 +148,7 @@ def _as_json(found: ModelReport, explained: str | None) -> dict[str, Any]:
         "tensor_bytes": found.tensor_bytes,
         "parameters": found.parameters,
         "config": None if found.config is None else dataclasses.asdict(found.config),
+        "notes": list(found.notes),
         "problem": found.problem,
         "metadata": _metadata_as_json(found.metadata),
         "tensors": [

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, TokenizerError
 from crossinfer.formats.gguf import GGUFFile
+from crossinfer.formats.gguf_split import part_of
 from crossinfer.formats.model_file import ModelFile
 from crossinfer.formats.tensors import StoredTensor
 from crossinfer.models.config import ModelConfig
 from crossinfer.models.model import load_model
+from crossinfer.text.model_text import load_tokenizer
 
 # Elements of a long array that are shown.
 _SHOWN = 8
@@ -46,6 +48,8 @@ class ModelReport:
     file_bytes: int
     architecture: str | None
     config: ModelConfig | None
+    notes: tuple[str, ...]
+    """What will not be used as the file has it."""
     problem: str | None
     """Why the model cannot be run, if it cannot."""
     metadata: dict[str, Any]
@@ -65,19 +69,23 @@ def report(file: ModelFile) -> ModelReport:
     """What `file` holds; also of a model that cannot be run."""
     tensors = list(file.tensors.values())
     config, problem = None, None
+    notes: tuple[str, ...] = ()
     try:
-        config = load_model(file).config
-    except FormatError as error:
+        model = load_model(file)
+        config, notes = model.config, model.notes
+        load_tokenizer(file)
+    except (FormatError, TokenizerError) as error:
         problem = str(error)
     gguf = isinstance(file, GGUFFile)
     metadata = file.metadata if isinstance(file, GGUFFile) else file.config
     named = metadata.get("general.architecture" if gguf else "model_type")
     return ModelReport(
         path=str(file.path),
-        format=f"GGUF version {file.version}" if isinstance(file, GGUFFile) else "safetensors",
-        file_bytes=_size_of(file.path),
+        format=_format_of(file),
+        file_bytes=_size_of(file),
         architecture=str(named) if named is not None else None,
         config=config,
+        notes=notes,
         problem=problem,
         metadata={key: _plain(value) for key, value in metadata.items()},
         tensors=tensors,
@@ -85,8 +93,18 @@ def report(file: ModelFile) -> ModelReport:
     )
 
 
-def _size_of(path: Path) -> int:
-    files = path.iterdir() if path.is_dir() else (path,)
+def _format_of(file: ModelFile) -> str:
+    if not isinstance(file, GGUFFile):
+        return "safetensors"
+    part = part_of(file)
+    if part is None:
+        return f"GGUF version {file.version}"
+    whole = "all opened" if len(file.parts) == part.count else "the others are not opened"
+    return f"GGUF version {file.version}, {part} ({whole})"
+
+
+def _size_of(file: ModelFile) -> int:
+    files: Iterable[Path] = file.parts if isinstance(file, GGUFFile) else file.path.iterdir()
     return sum(file.stat().st_size for file in files if file.is_file())
 
 

@@ -37,7 +37,8 @@ Model = Annotated[
         metavar="MODEL",
         rich_help_panel=_MODEL,
         show_default="the demo model",
-        help="A GGUF file or a Hugging Face model folder.",
+        help="A GGUF file, a Hugging Face model folder, or a name on the Hugging Face Hub: "
+        "organisation/name, or organisation/name:quant to choose a GGUF file.",
     ),
 ]
 Device = Annotated[

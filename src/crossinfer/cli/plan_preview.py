@@ -18,4 +18,5 @@ def explain_plan(file: ModelFile, devices: Sequence[str], context: int | None) -
     """
     with contextlib.ExitStack() as stack:
         opened = open_devices(devices, None, stack)
-        return explain(preview_plan(load_model(file), opened, context))
+        model = load_model(file)
+        return "\n".join((*model.notes, explain(preview_plan(model, opened, context))))

@@ -6,7 +6,17 @@ to do. A caller that catches `CrossinferError` has caught everything that is not
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+from typing import Any
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def shown(value: Any) -> str:
+    """A value out of a file for a message: its repr in a short line, whatever the value is."""
+    return " ".join(_SHORT.repr(value).split())
 
 
 class CrossinferError(Exception):

@@ -74,7 +74,12 @@ class Variable:
 
 VARIABLES = (
     Variable("cache", "a folder", "where models, compiled kernels and verdicts are kept", _folder),
-    Variable("device", "a device name", "the device that `auto` stands for", _text),
+    Variable(
+        "device",
+        "device names, separated by commas",
+        "the devices that `auto` stands for, in order of preference",
+        _text,
+    ),
     Variable("threads", "an integer ≥ 1", "worker threads of CPU devices", _positive),
     Variable(
         "debug", "0 to 3", "1: the plan, 2: each step, 3: each command, on stderr", _debug_level

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 
 def ceil_div(value: int, divisor: int) -> int:
     """The smallest integer that is at least value / divisor."""
@@ -11,6 +13,11 @@ def ceil_div(value: int, divisor: int) -> int:
 def align_up(value: int, alignment: int) -> int:
     """The smallest multiple of `alignment` that is at least `value`."""
     return ceil_div(value, alignment) * alignment
+
+
+def count(things: Sized, noun: str) -> str:
+    """`1 tensor`, `3 tensors`."""
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def format_bytes(size: int) -> str:

@@ -14,6 +14,16 @@ from crossinfer.plan.memory import Arena
 
 
 @dataclasses.dataclass(frozen=True)
+class BatchLimits:
+    """The largest batch that will be run."""
+
+    rows: int
+    sequences: int
+    logits_rows: int
+    """Rows whose logits are kept at once: with a vocabulary of 150,000, 64 are 40 MB."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Chunk:
     """The rows of one sequence: its next `tokens`, after which its KV cache holds `kv_len`."""
 

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from crossinfer.core.errors import CrossinferError, DeviceLost, RequestError
 from crossinfer.engine.scheduler import ScheduledStep, Scheduler
@@ -31,8 +31,20 @@ class _Timeline:
 class Engine:
     """Runs steps as long as there are sequences; sleeps otherwise. Thread-safe."""
 
-    def __init__(self, runner: StepRunner, scheduler: Scheduler, *, trace_steps: bool) -> None:
+    def __init__(
+        self,
+        runner: StepRunner,
+        scheduler: Scheduler,
+        *,
+        release: Callable[[], None],
+        trace_steps: bool,
+    ) -> None:
+        """`release` gives back what the steps run on; the thread calls it after its last step.
+
+        Whoever closes the engine cannot: an interrupt may end its wait for that step.
+        """
         self._runner = runner
+        self._release = release
         self._scheduler = scheduler
         self._trace_steps = trace_steps
         self._wake = threading.Condition()
@@ -50,8 +62,14 @@ class Engine:
     def submit(self, sequence: EngineSequence) -> None:
         """Take a sequence on; its outcomes come in its queue.
 
-        Raises DeviceLost if the device was lost, RequestError if the engine is closed.
+        Raises DeviceLost if the device was lost, RequestError if the engine is closed or of another
+        process.
         """
+        if not self.alive and not self._closing:
+            raise RequestError(
+                "The engine's thread does not run in this process, which was perhaps forked from "
+                "the one that made the LLM; make a new LLM here."
+            )
         with self._wake:
             if self._broken is not None:
                 raise self._broken
@@ -64,8 +82,7 @@ class Engine:
     def cancel(self, sequence: EngineSequence) -> None:
         """End a sequence early; it ends with what it has, after the step that runs."""
         sequence.cancelled = True
-        with self._wake:
-            self._wake.notify()
+        self._notify()
 
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:
@@ -77,15 +94,26 @@ class Engine:
             self._timeline = None
 
     def close(self) -> None:
-        """Cancel what runs, and stop the thread."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join()
+        """Cancel what runs, and wait until the thread has ended and released everything.
+
+        On the engine's own thread (where garbage may be collected) there is no waiting.
+        """
+        self._closing = True
+        self._notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _notify(self) -> None:
+        if self.alive:  # a forked process has no thread, and the lock as it was at that moment
+            with self._wake:
+                self._wake.notify()
 
     def _work(self) -> None:
-        while (step := self._next_step()) is not None:
-            self._run(step)
+        try:
+            while (step := self._next_step()) is not None:
+                self._run(step)
+        finally:
+            self._release()
 
     def _next_step(self) -> ScheduledStep | None:
         """The next step; waits for one. None when the engine closes."""
@@ -101,6 +129,8 @@ class Engine:
 
     def _run(self, step: ScheduledStep) -> None:
         started = time.perf_counter()
+        for sequence in step.sequences:
+            sequence.begin_step()
         wanted = any(sequence.needs_logits for sequence in step.sequences)
         timeline = self._timeline
         try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import secrets
 import sys
+import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -19,15 +21,17 @@ from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
+from crossinfer.engine.batch import BatchLimits
 from crossinfer.engine.demo_model import find_demo_model
 from crossinfer.engine.engine import Engine
 from crossinfer.engine.generation import Generation
+from crossinfer.engine.hub import find_model
 from crossinfer.engine.kv_cache import BlockPool
-from crossinfer.engine.sampling import SamplingOptions, SamplingParams
+from crossinfer.engine.sampling import SamplingOptions, SamplingParams, non_finite_logits
 from crossinfer.engine.scheduler import Scheduler
 from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
 from crossinfer.engine.setup import Devices, choose_context, choose_kv_dtype, open_devices
-from crossinfer.engine.step import BatchLimits, StepRunner
+from crossinfer.engine.step import StepRunner
 from crossinfer.engine.stream import Stream, next_outcome
 from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
@@ -36,7 +40,7 @@ from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
 from crossinfer.plan.explain import explain
-from crossinfer.text.chat_prompt import chat_template_for, encode_chat
+from crossinfer.text.chat_prompt import chat_template_for, encode_chat, turn_end_ids
 from crossinfer.text.chat_template import ChatTemplate, Message
 from crossinfer.text.model_text import chat_template_source, load_tokenizer
 from crossinfer.text.stops import StopFilter
@@ -70,7 +74,8 @@ class LLM:
         kv_dtype: str | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        """Load `model`: a GGUF file or a Hugging Face folder; None is the demo model.
+        """Load `model`: a GGUF file (the first part of a split one), a Hugging Face folder, or a
+        name on the Hugging Face Hub, `organisation/name[:quant]`; None is the demo model.
 
         `device` names a device, or several in order of preference, among which the model is placed;
         a Device object is used and not closed. `context` is the longest conversation in tokens
@@ -80,11 +85,15 @@ class LLM:
         Raises FormatError, TokenizerError, PlanError, RequestError, DeviceError.
         """
         settings = read_settings()
-        file = open_model_file(find_demo_model() if model is None else model)
+        path = find_demo_model() if model is None else find_model(model, progress)
+        file = open_model_file(path)
         self._model: Model = load_model(file)
+        for warning in self._model.warnings:
+            warnings.warn(warning, stacklevel=2)
         self.tokenizer = load_tokenizer(file)
         self._template_source = chat_template_source(file)
         self._template: ChatTemplate | None = None
+        self._turn_ends: frozenset[int] = frozenset()
         self.context = choose_context(self._model, context)
         with contextlib.ExitStack() as stack:
             blocks = ceil_div(self.context, BLOCK_TOKENS)
@@ -99,13 +108,14 @@ class LLM:
                 progress=progress,
             )
             stack.callback(self._runner.close)
-            scheduler = Scheduler(
-                BlockPool(blocks), max_rows=_LIMITS.rows, max_sequences=_LIMITS.sequences
+            self._engine = Engine(
+                self._runner,
+                Scheduler(BlockPool(blocks), _LIMITS),
+                release=stack.pop_all().close,
+                trace_steps=settings.debug >= 2,
             )
-            self._engine = Engine(self._runner, scheduler, trace_steps=settings.debug >= 2)
-            stack.callback(self._engine.close)
-            # Runs at close, when the object is dropped, or before the interpreter ends.
-            self._release = weakref.finalize(self, stack.pop_all().close)
+        # Runs at close, when the object is dropped, or before the interpreter ends.
+        self._close = weakref.finalize(self, self._engine.close)
         if settings.debug >= 1:
             print(self.explain(), file=sys.stderr)
 
@@ -133,8 +143,20 @@ class LLM:
         **sampling: Unpack[SamplingOptions],
     ) -> Stream:
         """As `generate`, in pieces of text as they come."""
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check_tokens(tokens, "prompt")
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        end_ids = self.tokenizer.end_ids
+        return self._start(tokens, end_ids, max_tokens, stop, progress, sampling)
+
+    def _start(
+        self,
+        prompt: Sequence[int],
+        end_ids: frozenset[int],
+        max_tokens: int | None,
+        stop: Sequence[str],
+        progress: Progress,
+        sampling: SamplingOptions,
+    ) -> Stream:
+        tokens = self._checked(prompt, "prompt")
         params = SamplingParams(**sampling)
         params.check(self._model.config.vocabulary)
         room = self.context - len(tokens)
@@ -147,8 +169,7 @@ class LLM:
             params=params,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             max_tokens=room,
-            max_rows=_LIMITS.rows,
-            end_ids=self.tokenizer.end_ids,
+            end_ids=end_ids,
             detokenizer=self.tokenizer.detokenizer(),
             stops=StopFilter(stop),
             memory=self._runner.memory,
@@ -181,18 +202,16 @@ class LLM:
         **sampling: Unpack[SamplingOptions],
     ) -> Stream:
         """As `chat`, in pieces of text as they come."""
-        return self.stream(
-            self.chat_tokens(messages),
-            max_tokens=max_tokens,
-            stop=stop,
-            progress=progress,
-            **sampling,
-        )
+        tokens = self.chat_tokens(messages)
+        end_ids = self.tokenizer.end_ids | self._turn_ends
+        return self._start(tokens, end_ids, max_tokens, stop, progress, sampling)
 
     def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt that `chat` makes of `messages`. Raises TemplateError, TokenizerError."""
         if self._template is None:
-            self._template = chat_template_for(self._template_source, self.tokenizer)
+            template = chat_template_for(self._template_source, self.tokenizer)
+            self._turn_ends = turn_end_ids(self.tokenizer, template)
+            self._template = template
         return encode_chat(self.tokenizer, self._template, messages)
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
@@ -208,17 +227,23 @@ class LLM:
 
         Raises RequestError, DeviceError.
         """
-        return np.concatenate(list(self._logits_in_chunks(tokens, progress)))
+        tokens = self._checked(tokens, "text")
+        result = np.empty((len(tokens), self._model.config.vocabulary), dtype=np.float32)
+        row = 0
+        for logits in self._logits_in_chunks(tokens, progress):
+            result[row : row + len(logits)] = logits
+            row += len(logits)
+        return result
 
     def perplexity(self, text: str, *, progress: Progress = no_progress) -> float:
         """exp of the mean negative log-likelihood of the tokens of `text`, the first left out.
 
         Text longer than the context is cut into windows of it, each on its own. Raises RequestError
-        if there are fewer than two tokens.
+        if there are fewer than two tokens, DeviceError if the logits are not finite.
         """
         tokens = self.tokenize(text)
-        if len(tokens) < 2:
-            raise RequestError("Perplexity needs a text of at least two tokens.")
+        if min(len(tokens), self.context) < 2:
+            raise RequestError("Perplexity needs a text and a context of at least two tokens.")
         loss, count = 0.0, 0
         for start in range(0, len(tokens), self.context):
             losses = self.token_losses(tokens[start : start + self.context], progress=progress)
@@ -231,10 +256,13 @@ class LLM:
     def token_losses(self, tokens: Sequence[int], *, progress: Progress = no_progress) -> Array:
         """-ln p of each token given those before it, the first left out: float64 [T - 1].
 
-        Raises RequestError, DeviceError.
+        Raises RequestError, DeviceError (also if the logits are not finite).
         """
         losses, row = [], 0
+        tokens = self._checked(tokens, "text")
         for logits in self._logits_in_chunks(tokens, progress):
+            if not np.all(np.isfinite(logits)):
+                raise non_finite_logits()
             following = np.asarray(tokens[row + 1 : row + 1 + len(logits)], dtype=np.int64)
             row += len(logits)
             scores = logits[: len(following)].astype(np.float64)
@@ -250,7 +278,7 @@ class LLM:
 
     def explain(self) -> str:
         """The plan of the step that ran last: what runs where, with which kernels and memory."""
-        return explain(self._runner.plan)
+        return "\n".join((*self._model.notes, explain(self._runner.plan)))
 
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:
@@ -264,7 +292,7 @@ class LLM:
 
     def close(self) -> None:
         """End what runs and release everything that this object opened."""
-        self._release()
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -278,8 +306,7 @@ class LLM:
         self.close()
 
     def _logits_in_chunks(self, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
-        self._check_tokens(tokens, "text")
-        sequence = ScoreSequence(tokens, max_rows=_LIMITS.logits_rows, progress=progress)
+        sequence = ScoreSequence(tokens, progress)
         self._engine.submit(sequence)
         rows = 0
         try:
@@ -293,17 +320,23 @@ class LLM:
         finally:
             self._engine.cancel(sequence)
 
-    def _check_tokens(self, tokens: Sequence[int], what: str) -> None:
-        if not tokens:
+    def _checked(self, tokens: Iterable[int], what: str) -> list[int]:
+        """Token ids as Python's integers. Raises RequestError for what the model cannot take."""
+        try:
+            ids = [operator.index(token) for token in tokens]
+        except TypeError as error:
+            raise RequestError(f"The {what} is not a row of token ids: {error}.") from error
+        if not ids:
             raise RequestError(f"The {what} is empty; give at least one token.")
-        if len(tokens) > self.context:
+        if len(ids) > self.context:
             raise RequestError(
-                f"The {what} has {len(tokens)} tokens and the context is {self.context}; shorten "
+                f"The {what} has {len(ids)} tokens and the context is {self.context}; shorten "
                 "it, or open the model with a larger context."
             )
         vocabulary = self._model.config.vocabulary
-        for token in tokens:
+        for token in ids:
             if token not in range(vocabulary):
                 raise RequestError(
                     f"The {what} holds token {token}; tokens are 0 to {vocabulary - 1}."
                 )
+        return ids

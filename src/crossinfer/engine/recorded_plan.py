@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
@@ -108,19 +109,19 @@ class RecordedPlan:
         return buffer
 
     def _execute(self, recordings: Sequence[Recording], params: bytes) -> None:
-        fences = []
         started: set[int] = set()
-        for segment, recording in zip(self.plan.segments, recordings, strict=True):
-            for transfer in segment.transfers:
-                source = self._activation(transfer.tensor, transfer.source)
-                target = self._activation(transfer.tensor, transfer.target)
-                devices = self.plan.devices
-                devices[transfer.target].write(target, devices[transfer.source].download(source))
-            given = b"" if segment.device in started else params
-            fences.append(self.plan.devices[segment.device].submit(recording, given))
-            started.add(segment.device)
-        for fence in fences:
-            fence.wait()
+        devices = self.plan.devices
+        # Whatever fails: nothing may be in flight afterwards, since the recordings are run again.
+        with contextlib.ExitStack() as waits:
+            for segment, recording in zip(self.plan.segments, recordings, strict=True):
+                for transfer in segment.transfers:
+                    source = self._activation(transfer.tensor, transfer.source)
+                    target = self._activation(transfer.tensor, transfer.target)
+                    data = devices[transfer.source].download(source)
+                    devices[transfer.target].write(target, data)
+                given = b"" if segment.device in started else params
+                waits.callback(devices[segment.device].submit(recording, given).wait)
+                started.add(segment.device)
 
     def _record(self, segment: Segment, timer: Timer | None) -> Recording:
         device = self.plan.devices[segment.device]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -62,7 +63,12 @@ class SamplingParams:
         """Raises RequestError for a value that makes no sense."""
         rules = (
             ("temperature", self.temperature, 0 <= self.temperature < math.inf, "at least 0"),
-            ("top_k", self.top_k, self.top_k >= 0, "at least 0"),
+            (
+                "top_k",
+                self.top_k,
+                _is_whole(self.top_k) and self.top_k >= 0,
+                "a whole number, at least 0",
+            ),
             ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1"),
             (
@@ -83,13 +89,18 @@ class SamplingParams:
                 math.isfinite(self.frequency_penalty),
                 "finite",
             ),
-            ("seed", self.seed, self.seed is None or 0 <= self.seed < 1 << 64, "0 to 2^64 - 1"),
+            (
+                "seed",
+                self.seed,
+                self.seed is None or (_is_whole(self.seed) and 0 <= self.seed < 1 << 64),
+                "a whole number from 0 to 2^64 - 1",
+            ),
         )
         for name, value, good, rule in rules:
             if not good:
                 raise RequestError(f"{name} is {value}; it must be {rule}.")
         for token, bias in self.logit_bias.items():
-            if token not in range(vocabulary):
+            if not (_is_whole(token) and 0 <= token < vocabulary):
                 raise RequestError(
                     f"logit_bias names token {token}; tokens are 0 to {vocabulary - 1}."
                 )
@@ -124,16 +135,22 @@ class Sampler:
         """
         if not np.all(np.isfinite(logits)):
             raise non_finite_logits()
-        scores = self._adjusted(logits, prompt, answer)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+            scores = self._adjusted(logits, prompt, answer)
         best = int(np.argmax(scores))
         if scores[best] == -np.inf:
             raise RequestError("logit_bias rules out every token, so none can be chosen.")
+        if not np.isfinite(scores[best]):
+            raise RequestError(
+                "logit_bias and the penalties are so large that a logit overflows; take smaller "
+                "ones."
+            )
         if self._params.temperature == 0:
             return best
-        order, probabilities = self._kept(scores)
-        total = np.cumsum(probabilities)
+        tokens, weights = self._kept(scores)
+        total = np.cumsum(weights)
         draw = self._uniform(len(prompt) + len(answer)) * total[-1]
-        return int(order[min(np.searchsorted(total, draw, side="right"), len(order) - 1)])
+        return int(tokens[min(np.searchsorted(total, draw, side="right"), len(tokens) - 1)])
 
     def _adjusted(self, logits: Array, prompt: Sequence[int], answer: Sequence[int]) -> Array:
         params, scores = self._params, logits.astype(np.float64)
@@ -150,28 +167,54 @@ class Sampler:
         return scores
 
     def _kept(self, scores: Array) -> tuple[Array, Array]:
-        """The tokens that may be drawn, most likely first, and their relative probabilities."""
+        """The tokens that may be drawn, and their probabilities relative to the likeliest."""
         params = self._params
-        order = np.argsort(-scores, kind="stable")
-        if params.top_k:
-            order = order[: params.top_k]
         with np.errstate(over="ignore"):  # a tiny temperature makes all but the best impossible
-            scaled = (scores[order] - scores[order[0]]) / params.temperature
-        probabilities = np.exp(scaled)
-        probabilities /= probabilities.sum()
-        keep = probabilities > 0
+            weights = np.exp((scores - scores.max()) / params.temperature)
+        tokens = np.arange(len(scores))
+        if params.top_k:
+            tokens = _largest(scores, params.top_k)
         if params.top_p < 1:
-            # A token stays if those before it have not reached top_p; so the first always stays.
-            before = np.cumsum(probabilities) - probabilities
-            keep &= before < params.top_p
-        if params.min_p > 0:
-            keep &= probabilities >= params.min_p * probabilities[0]
-        return order[keep], probabilities[keep]
+            tokens = tokens[_nucleus(scores[tokens], weights[tokens], params.top_p)]
+        weights = weights[tokens]
+        keep = (weights > 0) & (weights >= params.min_p)
+        return tokens[keep], weights[keep]
 
     def _uniform(self, position: int) -> float:
         """A number in [0, 1) that depends on seed, sequence and position alone."""
         generator = np.random.Philox(counter=position, key=(self._sequence << 64) | self._seed)
         return float(int(generator.random_raw()) >> 11) * 2.0**-53
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _largest(scores: Array, count: int) -> Array:
+    """Where the `count` largest scores are, the largest first, and the first of equals first."""
+    where = np.arange(len(scores))
+    if count < len(scores):  # sorting a vocabulary of 150,000 takes as long as a step
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        where = np.flatnonzero(scores >= least)
+    order = np.argsort(-scores[where], kind="stable")[:count]
+    return where[order]
+
+
+def _nucleus(scores: Array, weights: Array, share: float) -> Array:
+    """Where the fewest largest scores are whose weights reach `share` of all, largest first."""
+    enough = share * weights.sum()
+    count = 1024  # nearly always more than are kept
+    while True:
+        largest = _largest(scores, count)
+        before = np.cumsum(weights[largest]) - weights[largest]
+        if count >= len(scores) or before[-1] >= enough:
+            kept: Array = largest[before < enough]
+            return kept
+        count *= 16
 
 
 def non_finite_logits() -> DeviceError:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Mapping
 
-from crossinfer.engine.batch import Batch, Chunk
+from crossinfer.engine.batch import Batch, BatchLimits, Chunk
 from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.sequence import EngineSequence
 
@@ -27,11 +28,13 @@ class ScheduledStep:
 class Scheduler:
     """Holds the sequences that wait and those that run."""
 
-    def __init__(self, pool: BlockPool, *, max_rows: int, max_sequences: int) -> None:
-        """`pool` must hold the longest sequence that will be added."""
+    def __init__(self, pool: BlockPool, limits: BatchLimits) -> None:
+        """`pool` must hold the longest sequence that will be added.
+
+        `limits` must have a row of logits for each sequence, since all may decode together.
+        """
         self._pool = pool
-        self._max_rows = max_rows
-        self._max_sequences = max_sequences
+        self._limits = limits
         self._waiting: deque[EngineSequence] = deque()
         self._running: list[EngineSequence] = []
 
@@ -51,10 +54,9 @@ class Scheduler:
         self._drop_ended()
         self._admit()
         chunks: dict[EngineSequence, Chunk] = {}
-        left = self._max_rows
         # Sorting is stable: within decode and within prefill the order of admission stays.
         for sequence in sorted(self._running, key=lambda s: s.missing > 1):
-            count = min(sequence.missing, left, sequence.max_rows)
+            count = self._rows_for(sequence, chunks)
             if count == 0 or sequence not in self._running:
                 continue
             if not self._make_room(sequence, count, chunks):
@@ -66,10 +68,17 @@ class Scheduler:
                 blocks=tuple(sequence.blocks),
                 logits=sequence.wanted_rows(count),
             )
-            left = self._max_rows - sum(len(chunk.tokens) for chunk in chunks.values())
         if not chunks:
             return None
         return ScheduledStep(Batch(tuple(chunks.values())), tuple(chunks))
+
+    def _rows_for(self, sequence: EngineSequence, chunks: Mapping[EngineSequence, Chunk]) -> int:
+        """How many rows `sequence` can have of a step that has `chunks` already."""
+        step = Batch(tuple(chunks.values()))
+        count = min(sequence.missing, self._limits.rows - step.rows)
+        # Wanted rows are a chunk's last ones, so each row less is one less of them.
+        wanted = len(sequence.wanted_rows(count))
+        return count - max(0, wanted - (self._limits.logits_rows - step.logits_rows))
 
     def _drop_ended(self) -> None:
         for sequence in [s for s in self._running if s.done]:
@@ -78,7 +87,7 @@ class Scheduler:
         self._waiting = deque(s for s in self._waiting if not s.done)
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._max_sequences:
+        while self._waiting and len(self._running) < self._limits.sequences:
             trial: list[int] = []
             fits = self._pool.extend(trial, len(self._waiting[0].tokens) + 1)
             self._pool.release(trial)

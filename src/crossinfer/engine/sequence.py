@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from crossinfer.core.dtypes import Array
-from crossinfer.core.errors import CrossinferError
+from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.core.progress import Progress
 from crossinfer.engine.generation import FinishReason, Generation, Stats
 from crossinfer.engine.sampling import Sampler, SamplingParams, non_finite_logits
@@ -21,9 +21,6 @@ Outcome = str | Array | Generation | CrossinferError
 
 class EngineSequence(abc.ABC):
     """Tokens with their KV cache. Touched by the engine's thread only, but for `cancel`."""
-
-    max_rows: int
-    """Rows that it may take of one step."""
 
     def __init__(self, tokens: Sequence[int], progress: Progress) -> None:
         self.tokens = list(tokens)
@@ -46,9 +43,12 @@ class EngineSequence(abc.ABC):
     def needs_logits(self) -> bool:
         """Whether the argmax is not enough."""
 
+    def begin_step(self) -> None:  # noqa: B027 - most have nothing to do
+        """A step that computes some of its rows begins."""
+
     @abc.abstractmethod
     def wanted_rows(self, count: int) -> list[int]:
-        """Of the next `count` rows, those whose logits are wanted."""
+        """Of the next `count` rows, those whose logits are wanted: the last ones, if any."""
 
     @abc.abstractmethod
     def accept(self, argmax: Array, logits: Array | None) -> None:
@@ -88,7 +88,6 @@ class GenerationSequence(EngineSequence):
         params: SamplingParams,
         seed: int,
         max_tokens: int,
-        max_rows: int,
         end_ids: frozenset[int],
         detokenizer: Detokenizer,
         stops: StopFilter,
@@ -97,7 +96,6 @@ class GenerationSequence(EngineSequence):
     ) -> None:
         """`max_tokens` 0 ends at once; `memory` gives the figures of `StepRunner.memory`."""
         super().__init__(prompt, progress)
-        self.max_rows = max_rows
         self._params = params
         self._sampler = Sampler(params, seed)
         self._max_tokens = max_tokens
@@ -117,9 +115,11 @@ class GenerationSequence(EngineSequence):
     def needs_logits(self) -> bool:
         return not self._params.is_argmax
 
-    def wanted_rows(self, count: int) -> list[int]:
+    def begin_step(self) -> None:
         if self._started is None:
             self._started = time.perf_counter()
+
+    def wanted_rows(self, count: int) -> list[int]:
         return [count - 1] if count == self.missing else []
 
     def accept(self, argmax: Array, logits: Array | None) -> None:
@@ -133,12 +133,13 @@ class GenerationSequence(EngineSequence):
             raise non_finite_logits()
         else:
             token = int(argmax[0])
-        self._last = time.perf_counter()
+        now = time.perf_counter()
         if self._first is None:
-            self._first = self._last
+            self._first = now
         if token in self._end_ids:
             self._finish(FinishReason.STOP)
             return
+        self._last = now
         self.tokens.append(token)
         self._emit(self._stops.push(self._detokenizer.push(token)))
         if self._stops.stopped:
@@ -186,9 +187,8 @@ class GenerationSequence(EngineSequence):
 class ScoreSequence(EngineSequence):
     """A text whose logits are wanted at every token; they come in order, as float32 [rows, V]."""
 
-    def __init__(self, tokens: Sequence[int], *, max_rows: int, progress: Progress) -> None:
+    def __init__(self, tokens: Sequence[int], progress: Progress) -> None:
         super().__init__(tokens, progress)
-        self.max_rows = max_rows
         self._delivered = 0
 
     @property
@@ -208,4 +208,5 @@ class ScoreSequence(EngineSequence):
             self.done = True
 
     def cancel_now(self) -> None:
-        self.done = True
+        # Whoever cancels reads no more; only one whose model was closed finds this.
+        self._end(RequestError("The model was closed before the text was computed."))

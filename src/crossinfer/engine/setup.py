@@ -45,10 +45,13 @@ def choose_kv_dtype(model: Model, asked: str | None) -> DType:
 
 
 def open_devices(wanted: Devices, threads: int | None, stack: contextlib.ExitStack) -> list[Device]:
-    """The devices, those that are opened here closed by `stack`. Raises DeviceError.
+    """The devices, those that are opened here closed by `stack`.
 
     `auto` stands for what the setting `device` names, one or several with commas between.
+    Raises DeviceError, RequestError.
     """
+    if threads is not None and threads < 1:
+        raise RequestError(f"threads is {threads}; it must be at least 1.")
     settings = read_settings()
     devices = []
     for device in [wanted] if isinstance(wanted, str | Device) else wanted:

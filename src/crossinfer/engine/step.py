@@ -14,7 +14,7 @@ from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
-from crossinfer.engine.batch import Batch
+from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.recorded_plan import RecordedPlan
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.graph import Tensor
@@ -28,16 +28,6 @@ from crossinfer.plan.plan import Plan, make_plan
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchLimits:
-    """The largest batch that will be run."""
-
-    rows: int
-    sequences: int
-    logits_rows: int
-    """Rows whose logits are kept at once: with a vocabulary of 150,000, 64 are 40 MB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +45,8 @@ class StepResult:
 class StepRunner:
     """Runs batches of one model on a row of devices, most preferred first.
 
-    The first batch of a bucket is planned and recorded, later ones replay. Used by one thread.
+    The first batch of a bucket is planned and recorded, later ones replay. Used by one thread, but
+    for `plan` and `memory`, which any thread may ask for, also after the end.
     """
 
     def __init__(
@@ -87,13 +78,17 @@ class StepRunner:
         self._reserved_bytes = self._largest_activations(limits)
         self._trace_commands = read_settings().debug >= 3
         self._progress = progress
-        self._record(self._shape(1, 1, 1))
+        try:
+            self._plan = self._record(self._shape(1, 1, 1)).plan
+        except BaseException:
+            self.close()  # the devices may be the caller's, who goes on with them
+            raise
         self._progress = no_progress
 
     @property
     def plan(self) -> Plan:
         """The plan of the bucket that ran last."""
-        return next(reversed(self._recorded.values())).plan
+        return self._plan
 
     def run(self, batch: Batch, *, want_logits: bool = True, timed: bool = False) -> StepResult:
         """Run a step and wait for it. Raises PlanError, DeviceError.
@@ -101,6 +96,7 @@ class StepRunner:
         Logits are downloaded only if wanted; `timed` puts timestamps around every dispatch.
         """
         recorded = self._find(batch)
+        self._plan = recorded.plan
         params = batch.pack(recorded.shape, recorded.plan.parameters)
         kernels: list[TimedKernel] = []
         if timed:
@@ -118,13 +114,11 @@ class StepRunner:
         return StepResult(argmax, logits, kernels)
 
     def memory(self) -> dict[str, int]:
-        """Bytes on the devices: `weights` (tables included), `kv`, `activations`."""
-        kv = {key for key in self._resident if key[0] in self._state_devices}
-        return {
-            "weights": sum(b.size_in_bytes for k, b in self._resident.items() if k not in kv),
-            "kv": sum(self._resident[key].size_in_bytes for key in kv),
-            "activations": sum(recorded.size_in_bytes for recorded in self._recorded.values()),
-        }
+        """Bytes on the devices: `weights` (tables included), `kv`, `activations`.
+
+        As it was when a bucket was recorded last.
+        """
+        return self._memory
 
     def close(self) -> None:
         """Free everything on the devices, which stay open."""
@@ -172,9 +166,18 @@ class StepRunner:
             self._forget(keep=0)  # recorded buckets are only a cache
             recorded = RecordedPlan(plan, shape, self._resident)
         self._recorded[shape] = recorded
+        self._memory = self._measured()
         if self._trace_commands:
             print(f"commands of {shape}:\n{recorded.describe()}", file=sys.stderr)
         return recorded
+
+    def _measured(self) -> dict[str, int]:
+        kv = {key for key in self._resident if key[0] in self._state_devices}
+        return {
+            "weights": sum(b.size_in_bytes for k, b in self._resident.items() if k not in kv),
+            "kv": sum(self._resident[key].size_in_bytes for key in kv),
+            "activations": sum(recorded.size_in_bytes for recorded in self._recorded.values()),
+        }
 
     def _forget(self, keep: int) -> None:
         """Give up the buckets that were used longest ago."""

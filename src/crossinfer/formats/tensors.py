@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import mmap
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +16,7 @@ import numpy as np
 from crossinfer.core.dtypes import Array, DType, encode_scalars
 from crossinfer.core.errors import FormatError
 from crossinfer.formats.blocks import StorageType, dequantize
+from crossinfer.formats.table_formats import FileType, TableFormat, as_blocks, convert
 
 
 def map_file(path: Path) -> memoryview:
@@ -27,16 +30,38 @@ def map_file(path: Path) -> memoryview:
     Raises FormatError if there is no such file or it cannot be read.
     """
     try:
+        # Before it is opened: to open a named pipe would wait for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FormatError(f"{path} is not a regular file, so it cannot be mapped.")
         with open(path, "rb") as file:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise FormatError(f"{path} is not a regular file, so it cannot be mapped.")
             if file.seek(0, 2) == 0:
                 return memoryview(b"")  # an empty file cannot be mapped
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return memoryview(_MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ))
     except FileNotFoundError:
         raise FormatError(f"There is no file {path}; check the path.") from None
     except (OSError, ValueError) as error:
         raise FormatError(f"The file {path} cannot be read: {error}.") from error
+
+
+class _MappedFile(mmap.mmap):
+    """A file that is only read: any page of it may leave memory, and comes back when it is read."""
+
+
+def release_pages(data: object) -> None:
+    """Let go of the memory behind a part of a mapped file that is not about to be read again.
+
+    Else what was read once counts as this process's memory for as long as the file is mapped. Does
+    nothing to data that is not a memoryview of a mapped file, or where the system has no such call.
+    """
+    if not isinstance(data, memoryview) or not isinstance(data.obj, _MappedFile):
+        return
+    if data.nbytes and hasattr(mmap, "MADV_DONTNEED"):
+        base, address = (
+            np.frombuffer(memory, dtype=np.uint8).ctypes.data for memory in (data.obj, data)
+        )
+        start = (address - base) // mmap.PAGESIZE * mmap.PAGESIZE
+        with contextlib.suppress(OSError):
+            data.obj.madvise(mmap.MADV_DONTNEED, start, address - base + data.nbytes - start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,12 +74,30 @@ class StoredTensor:
 
     name: str
     shape: tuple[int, ...]
-    storage: StorageType
+    storage: FileType
     data: memoryview
 
     @property
     def size_in_bytes(self) -> int:
         return self.data.nbytes
+
+    @functools.cached_property
+    def loaded_as(self) -> StorageType:
+        """What the tensor is when it is loaded: its storage, or what that is converted to.
+
+        For MXFP4 the scales decide, so that all of them are read.
+        """
+        if isinstance(self.storage, TableFormat):
+            return self.storage.choose(as_blocks(self.data, self.storage))
+        return self.storage
+
+    def load(self) -> memoryview | Array:
+        """The bytes as `loaded_as`; a view of the file unless they are converted."""
+        if isinstance(self.storage, TableFormat):
+            converted = convert(self.data, self.storage, self.loaded_as)
+            release_pages(self.data)
+            return converted
+        return self.data
 
     def to_float32(self) -> Array:
         """The values as float32 of `shape`; for float32 storage a view of the file, not a copy.
@@ -64,7 +107,7 @@ class StoredTensor:
         if self.storage is DType.I32:
             raise FormatError(f"Tensor {self.name} holds i32, where a weight was expected.")
         with np.errstate(all="ignore"):  # infinite scales in a damaged file: the values say so
-            return dequantize(self.data, self.storage, self.shape)
+            return dequantize(self.load(), self.loaded_as, self.shape)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,7 +119,7 @@ class TensorSource:
 
     name: str
     shape: tuple[int, ...]
-    storage: StorageType
+    storage: FileType
     chunks: Callable[[], Iterable[Array]]
 
     @classmethod

@@ -5,13 +5,14 @@ This page is the contract between callers (the engine, tests) and backends.
 **Who validates.** `Device`, `Recorder` and `Executor` check every call and raise `InvalidUse`, so
 a backend's hooks (the methods that start with an underscore) see only valid arguments: buffers of
 this device that are not freed, views in range, at most 8 bindings and 128 bytes of constants, a
-grid of positive sizes, a recording that is not in flight. Views of commands start at multiples of
-256 bytes; those of writes and downloads start anywhere.
+grid of sizes from 1 to 2³² - 1, a recording that is not in flight. Views of commands start at
+multiples of 256 bytes; those of writes and downloads start anywhere.
 
 **Errors.** A device raises `DeviceLost`, `OutOfDeviceMemory`, `KernelUnsupported`, `InvalidUse`,
 and nothing else. `DeviceLost` carries the API's reason and the kernels in flight. After a loss
 every call but `close` and `free` raises `DeviceLost`, so that a loss is never taken for something
-else. What goes wrong in a submission is raised by its fence; other calls report only the loss.
+else. What goes wrong in a submission is raised by its fence; other calls report only the loss. A
+`submit` that any other exception cuts short loses the device, since its state is unknown.
 
 **Order.** Commands of one recording may run at the same time, except where the recorder put a
 barrier: a barrier before a command means that every earlier command of the recording has finished
@@ -38,5 +39,6 @@ reach a result that somebody reads, not even multiplied by zero.
 **Threads.** `alloc`, `upload`, `write` and `download` may be called from any thread; one thread at
 a time records and submits. Recorders belong to one thread.
 
-**Close.** A closed device has released everything that it created and nothing that it was given.
+**Close.** A closed device has released everything that it created and nothing that it was given,
+but for what a kernel that never ends may still touch: `close` of a lost device doesn't wait for it.
 """

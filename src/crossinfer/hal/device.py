@@ -13,6 +13,7 @@ from crossinfer.core.errors import DeviceError, DeviceLost, InvalidUse, OutOfDev
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.blocks import StorageType
+from crossinfer.formats.tensors import release_pages
 from crossinfer.hal.buffer import VIEW_ALIGNMENT, Buffer, Role, View
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, DeviceHooks, raw_bytes
@@ -72,7 +73,8 @@ class Device(DeviceHooks):
     ) -> Buffer:
         """A new buffer that holds a dense row-major tensor of `data`, packed for this device.
 
-        Works in chunks, so that a mapped file is never copied whole. `progress` counts bytes.
+        Works in chunks, so that a mapped file is never copied whole, and lets go of its pages in
+        the end. `progress` counts bytes.
         Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
         """
         self.check_usable()
@@ -95,6 +97,7 @@ class Device(DeviceHooks):
         except BaseException:
             self.free(buffer)
             raise
+        release_pages(data)
         return buffer
 
     def write(self, view: View, data: Data) -> None:
@@ -163,7 +166,8 @@ class Device(DeviceHooks):
             raise InvalidUse(f"The recording was made for {recording.device.info.name}.")
         if recording.in_flight:
             raise InvalidUse("The recording is in flight already; wait for its fence.")
-        for buffer in recording.buffers:
+        # Hundreds of buffers in each step: one look at each, since `encode` has checked the rest.
+        for buffer in [buffer for buffer in recording.buffers if buffer.freed]:
             self.check_buffer(buffer)
         if params:
             if recording.parameters is None:
@@ -181,6 +185,10 @@ class Device(DeviceHooks):
             self._submit(recording, params, fence)
         except DeviceError as error:
             fence.signal(error)
+            raise
+        except BaseException as error:
+            # Nobody knows how much of it was handed over, so nothing would ever end the fence.
+            self.lose(f"a submission was cut short ({type(error).__name__})")
             raise
         return fence
 

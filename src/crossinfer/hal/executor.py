@@ -27,8 +27,10 @@ class Executor:
 
     def submit_and_wait(self, timeout_s: float | None = None) -> None:
         """Run what was recorded and wait for it; the executor is then empty again."""
-        recording = self._recorder.finish()
-        self.reset()
+        try:
+            recording = self._recorder.finish()
+        finally:
+            self.reset()
         self._device.submit(recording).wait(timeout_s)
 
     def reset(self) -> None:

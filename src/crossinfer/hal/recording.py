@@ -151,8 +151,10 @@ def _check_dispatch(dispatch: Dispatch) -> None:
             f"Kernel {name} has {len(dispatch.constants)} bytes of constants; "
             f"at most {MAX_CONSTANT_BYTES} are allowed."
         )
-    if len(dispatch.grid) != 3 or any(size < 1 for size in dispatch.grid):
-        raise InvalidUse(f"Kernel {name} has the grid {dispatch.grid}; sizes are at least 1.")
+    if len(dispatch.grid) != 3 or any(not 1 <= size < 1 << 32 for size in dispatch.grid):
+        raise InvalidUse(
+            f"Kernel {name} has the grid {dispatch.grid}; sizes are at least 1 and below 2^32."
+        )
     for number, binding in enumerate(dispatch.bindings):
         _check_alignment(binding.view, f"View {number} of kernel {name}")
         for other in dispatch.bindings[:number]:

@@ -14,10 +14,12 @@ BACKENDS = {
     "cpu": "crossinfer.backends.cpu",
     "reference": "crossinfer.backends.reference",
     "null": "crossinfer.backends.null",
+    "vulkan": "crossinfer.backends.vulkan",
 }
 
-# What `auto` takes, best first. An integrated GPU joins when its speed against the CPU is measured.
-_AUTOMATIC = (DeviceKind.DISCRETE_GPU, DeviceKind.CPU, DeviceKind.REFERENCE)
+# What `auto` takes, best first. GPUs join when the engine verifies their kernels before it uses
+# them; until then they are named.
+_AUTOMATIC = (DeviceKind.CPU, DeviceKind.REFERENCE)
 
 
 class Backend(Protocol):
@@ -41,11 +43,12 @@ def list_devices() -> list[DeviceInfo]:
 
 def automatic_device() -> str:
     """The name of the device that `auto` takes. Raises DeviceError if there is none to take."""
-    infos = list_devices()
-    ranked = [info for kind in _AUTOMATIC for info in infos if info.kind is kind]
-    if not ranked:
-        raise DeviceError("No usable device was found; `crossinfer devices` lists all.")
-    return ranked[0].name
+    for kind in _AUTOMATIC:
+        for backend in BACKENDS:  # one after another: asking a driver for its devices takes a while
+            for info in _backend(backend).list_devices():
+                if info.kind is kind:
+                    return info.name
+    raise DeviceError("No usable device was found; `crossinfer devices` lists all.")
 
 
 def open_device(name: str = "auto", *, threads: int | None = None) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -66,7 +67,8 @@ class VerdictStore:
             self._found = found
             if self._path is not None:
                 rows = [dataclasses.asdict(v) for _, v in sorted(found.items())]
-                with atomic_write(self._path) as file:
+                # A verdict can be found again, so a folder that may only be read stops nobody.
+                with contextlib.suppress(OSError), atomic_write(self._path) as file:
                     file.write(json.dumps(rows, indent=1).encode())
 
     def all(self) -> list[Verdict]:

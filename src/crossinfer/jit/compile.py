@@ -8,17 +8,17 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import binding
 
 from crossinfer.core.errors import KernelUnsupported
+from crossinfer.jit.locks import lock_that_forks_wait_for
 from crossinfer.jit.target import Target
 
 _names = itertools.count()
-_link_lock = threading.Lock()
+_link_lock = lock_that_forks_wait_for()
 
 
 def llvm_version() -> str:

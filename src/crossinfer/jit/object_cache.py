@@ -11,11 +11,9 @@ import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from crossinfer.core.cache import atomic_write, cache_folder
+from crossinfer.core.cache import cache_folder, keep_entry, read_entry
 from crossinfer.jit.compile import LoadedCode, compile_object, llvm_version, load_object
 from crossinfer.jit.target import Target
-
-_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def load_cached(ir: object, target: Target, symbols: Iterable[str]) -> LoadedCode:
@@ -42,11 +40,10 @@ def cached_object(ir: object, target: Target) -> bytes:
 
 def _cached(key: str, build: Callable[[], object], target: Target) -> bytes:
     path = entry_path(key, target)
-    code = _read(path)
+    code = read_entry(path)
     if code is None:
         code = compile_object(build(), target)
-        with atomic_write(path) as file:
-            file.write(hashlib.sha256(code).digest() + code)
+        keep_entry(path, code)
     return code
 
 
@@ -54,13 +51,3 @@ def entry_path(key: str, target: Target) -> Path:
     """Where the object of the module with this text or key is kept."""
     whole = "\0".join((llvm_version(), target.triple, target.cpu, target.features, key))
     return cache_folder("jit") / f"{hashlib.sha256(whole.encode()).hexdigest()[:40]}.o"
-
-
-def _read(path: Path) -> bytes | None:
-    """The object in an entry; None if there is none, or not a whole one."""
-    try:
-        entry = path.read_bytes()
-    except OSError:
-        return None
-    digest, code = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == digest else None

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.shards,
             rope_scaling=options.rope_scaling,
         )
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
 
 

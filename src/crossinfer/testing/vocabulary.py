@@ -121,11 +121,8 @@ class Vocabulary:
                 "fuse_unk": False,
                 "byte_fallback": False,
                 "ignore_merges": self.pre == "llama-bpe",
-                "vocab": {
-                    token: number
-                    for number, token in enumerate(self.tokens)
-                    if token not in SPECIALS
-                },
+                # Special tokens too: the library gives those that are missing here new ids.
+                "vocab": {token: number for number, token in enumerate(self.tokens)},
                 "merges": [list(pair) for pair in self.merges],
             },
         }

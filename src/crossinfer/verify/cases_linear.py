@@ -9,6 +9,7 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, StorageType
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.graph.op import float32
 from crossinfer.graph.ops.embed import Embed
 from crossinfer.graph.ops.linear import Linear
@@ -17,7 +18,7 @@ from crossinfer.hal.kernel import Operand
 from crossinfer.verify.case import Case, random_inputs
 from crossinfer.verify.data import Random
 
-STORAGES: tuple[StorageType, ...] = (DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS)
+STORAGES: tuple[StorageType, ...] = (DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS, Q8_32)
 
 _ODD_LENGTHS = {1: 33, 2: 67, 3: 129, 5: 257}
 """Row lengths of scalar storages where block formats take so many blocks."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +16,7 @@ from tests.backends.cpu.queue_kernels import kernel
 from crossinfer.aql.packets import BarrierAnd, KernelDispatch, Packet, decode_packet
 from crossinfer.backends.cpu import CpuDevice
 from crossinfer.backends.cpu.encode import EncodedRecording
-from crossinfer.core.dtypes import DType
+from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import DeviceLost, InvalidUse, OutOfDeviceMemory
 from crossinfer.hal.buffer import Access, Binding, Buffer
 from crossinfer.hal.kernel import Dispatch, Kernel
@@ -31,6 +33,16 @@ def step(buffer: Buffer, addend: int, offset: int = 0) -> Dispatch:
     """64-bit word x of the buffer becomes 3·x + addend."""
     binding = Binding(buffer.view(offset, 8), Access.READ_WRITE)
     return Dispatch(kernel("step"), (binding,), struct.pack("<q", addend))
+
+
+def meeting(device: CpuDevice) -> tuple[Recording, Array]:
+    """A recording that ends when somebody else writes 2 to the first word of this memory."""
+    buffer = device.alloc((64,), DType.I32)
+    device.write(buffer.view(), bytes(256))
+    recorder = device.recorder()
+    recorder.dispatch(Dispatch(kernel("meet"), (Binding(buffer.view(), Access.READ_WRITE),)))
+    assert isinstance(buffer.handle, np.ndarray)
+    return recorder.finish(), buffer.handle
 
 
 def packets(recording: Recording) -> list[Packet | None]:
@@ -198,21 +210,83 @@ def test_a_foreign_kernel_is_refused(device: CpuDevice) -> None:
 
 
 def test_a_queue_that_does_not_answer_is_lost_and_closes(device: CpuDevice) -> None:
-    words = device.alloc((64,), DType.I32)
-    device.write(words.view(), bytes(256))
-    recorder = device.recorder()
-    binding = Binding(words.view(), Access.READ_WRITE)
-    recorder.dispatch(Dispatch(kernel("meet"), (binding,)))  # waits for somebody else
-    fence = device.submit(recorder.finish())
+    recording, words = meeting(device)
+    fence = device.submit(recording)
     with pytest.raises(DeviceLost, match=r"while running meet: no answer within 0\.05 seconds"):
         fence.wait(0.05)
     assert fence.done
     with pytest.raises(DeviceLost, match=r"0\.05"):
         device.recorder()
-    memory = words.handle
-    assert isinstance(memory, np.ndarray)
-    memory[:8].view(np.uint64)[0] = 2  # somebody else
+    words[:8].view(np.uint64)[0] = 2  # somebody else
     device.close()
+
+
+def test_a_kernel_that_never_ends_does_not_hold_up_close(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossinfer.backends.cpu.device.STUCK_S", 0.1)
+    recording, words = meeting(device)
+    with pytest.raises(DeviceLost):
+        device.submit(recording).wait(0.05)
+    memory = weakref.ref(words)
+    start = time.monotonic()
+    device.close()
+    del recording, words
+    gc.collect()
+    assert time.monotonic() - start < 10
+    stuck = [t for t in threading.enumerate() if t.name.startswith("crossinfer-cpu-")]
+    assert len(stuck) == 1
+    kept = memory()
+    assert kept is not None, "the kernel still writes there"
+    kept[:8].view(np.uint64)[0] = 2  # somebody else
+    del kept
+    stuck[0].join(10)
+    assert not stuck[0].is_alive()
+    assert memory() is None
+
+
+def test_a_loss_ends_the_waits_of_other_threads(device: CpuDevice) -> None:
+    recording, words = meeting(device)
+    fence = device.submit(recording)
+    seen: list[DeviceLost] = []
+
+    def wait() -> None:
+        with pytest.raises(DeviceLost) as caught:
+            fence.wait()
+        seen.append(caught.value)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.05)
+    lost = device.lose("somebody pulled the plug")
+    waiting.join(10)
+    words[:8].view(np.uint64)[0] = 2  # somebody else
+    assert seen == [lost]
+
+
+def test_a_wait_ends_though_the_recording_runs_again(device: CpuDevice) -> None:
+    recording, words = meeting(device)
+    count = words[:8].view(np.uint64)
+    fence = device.submit(recording)
+    waiting = threading.Thread(target=fence.wait)
+    waiting.start()
+    time.sleep(0.05)
+    count[0] = 2  # somebody else
+    while not fence.done:
+        time.sleep(0)
+    count[0] = 0
+    again = device.submit(recording)  # before the other thread has had a look, mostly
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert not again.done
+    count[0] = 2
+    again.wait()
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_that_are_none(threads: int) -> None:
+    with pytest.raises(InvalidUse, match=f"with {threads} threads"):
+        CpuDevice(threads=threads)
 
 
 def test_a_malformed_packet_loses_the_device(device: CpuDevice) -> None:

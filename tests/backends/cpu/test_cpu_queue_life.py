@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -191,6 +193,37 @@ def test_a_child_has_no_device_and_says_so() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_can_compile_though_its_parent_was_at_it() -> None:
+    check_script(
+        """
+        import os, signal, threading, time
+        from crossinfer.backends.cpu.kernels.swiglu import build_swiglu
+        from crossinfer.backends.cpu import library as cpu_library
+        from crossinfer.jit.target import host_target
+        library, building = cpu_library.KernelLibrary(host_target()), threading.Event()
+
+        def build(target):
+            building.set()
+            time.sleep(0.3)
+            return build_swiglu(target)
+
+        compiling = threading.Thread(target=library.get, args=("swiglu", "swiglu", build))
+        # Not in the cache, so that it is built.
+        cpu_library._generators_digest = lambda: os.urandom(8).hex()
+        compiling.start()
+        building.wait()
+        if (child := os.fork()) == 0:
+            signal.alarm(20)
+            library.get("swiglu", "swiglu", build_swiglu)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+        compiling.join()
+        """,
+        "0\n",
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_only_exits_is_clean() -> None:
     check_script(
         """
@@ -229,6 +262,32 @@ def test_waiting_can_be_interrupted() -> None:
     )
 
 
+@linux_only
+def test_a_stopped_process_has_not_waited() -> None:
+    """As after Ctrl-Z and `fg`: the device had no time to answer in, so it is not lost."""
+    check_script(
+        """
+        import os, signal, subprocess, sys, time
+        from crossinfer.aql.packets import BarrierAnd, encode_packets
+        from crossinfer.backends.cpu.queue import NativeQueue
+        from crossinfer.backends.cpu.signal_pool import SignalPool
+        queue, pool = NativeQueue(1), SignalPool()
+        gate, done = pool.take(), pool.take()
+        dependencies = (gate.signals.address(0),)
+        packet = BarrierAnd(dependencies, completion_signal=done.signals.address(0))
+        queue.submit(encode_packets([packet]))
+        signal.signal(signal.SIGALRM, lambda *_: gate.signals.store(0, 0))
+        script = f"sleep 0.3; kill -STOP {os.getpid()}; sleep 1.5; kill -CONT {os.getpid()}"
+        helper = subprocess.Popen(["sh", "-c", script + f"; sleep 0.2; kill -ALRM {os.getpid()}"])
+        start = time.monotonic()
+        print(queue.wait(done.signals, 0, 1.2), time.monotonic() - start > 1.5)
+        helper.wait()
+        queue.stop()
+        """,
+        "True True\n",
+    )
+
+
 def test_threads_are_as_many_as_asked_for() -> None:
     before = workers()
     with open_device(0, threads=5):
@@ -252,6 +311,32 @@ def test_memory_is_aligned_and_can_be_written(size: int) -> None:
     assert memory.ctypes.data % 128 == 0
     memory[:] = np.arange(size, dtype=np.int64).astype(np.uint8)
     assert int(memory[-1]) == (size - 1) % 256
+
+
+@linux_only
+def test_large_memory_is_private() -> None:
+    """Shared memory gets no large pages as systems are set up, whatever is asked for."""
+    memory = allocate(8 << 20)
+    place = memory.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, permissions = line.split()[:2]
+        start, end = (int(number, 16) for number in span.split("-"))
+        if start <= place < end:
+            assert permissions == "rw-p"
+            return
+    pytest.fail("the memory is not mapped")
+
+
+@linux_only
+def test_a_kernel_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(mmap.mmap):
+        def madvise(self, *_: object) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    memory = allocate(8 << 20)
+    memory[:] = 1
+    assert int(memory.sum()) == 8 << 20
 
 
 def test_memory_that_is_not_there() -> None:

@@ -26,7 +26,7 @@ from crossinfer.backends.cpu.memory import allocate
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
 from crossinfer.backends.cpu.signal_pool import SignalPool
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.core.errors import DeviceLost, OutOfDeviceMemory
+from crossinfer.core.errors import DeviceLost, InvalidUse, OutOfDeviceMemory
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Buffer, Role, View
 from crossinfer.hal.device import Device
@@ -38,6 +38,9 @@ from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
 from crossinfer.jit.target import Target, host_target
 
+STUCK_S = 5.0
+"""How long the end of a lost device waits for a kernel that may never end."""
+
 _open_devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
 
 
@@ -45,7 +48,7 @@ class CpuDevice(Device):
     """`threads` workers (default: one for each core that the process may use).
 
     `target` chooses the kernels' instruction set, which must be one of `host_targets()`. Handles
-    are uint8 arrays. Raises OutOfDeviceMemory, KernelUnsupported.
+    are uint8 arrays. Raises OutOfDeviceMemory, KernelUnsupported, InvalidUse.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class CpuDevice(Device):
         target: Target | None = None,
         deadline_s: float = 600.0,
     ) -> None:
+        if threads is not None and threads < 1:
+            raise InvalidUse(f"A CPU device was asked for with {threads} threads; 1 is the least.")
         self.target = target or host_target()
         super().__init__(self.describe(self.target), deadline_s=deadline_s)
         self._pool = SignalPool()
@@ -171,7 +176,9 @@ class CpuDevice(Device):
 
     def _close(self) -> None:
         _open_devices.discard(self)
-        self._queue.stop()
+        handles = [buffer.handle for buffer in self._buffers]
+        patience_s = None if self._lost is None else STUCK_S
+        self._queue.stop(patience_s, (handles, self._in_flight, self._pool))
         for buffer in self._buffers:
             buffer.handle = None
 

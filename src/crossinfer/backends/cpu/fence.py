@@ -28,7 +28,7 @@ class CpuFence(Fence):
     def wait(self, timeout_s: float | None = None) -> None:
         if not self._event.is_set() and self._device.lost is None:
             deadline_s = self._device.deadline_s if timeout_s is None else timeout_s
-            if self._queue.wait(self._owned.signals, 0, deadline_s):
+            if self._queue.wait(self._owned.signals, 0, deadline_s, self._event.is_set):
                 self.signal()
             else:
                 reason = self._queue.error or f"no answer within {deadline_s:g} seconds"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from crossinfer.backends.cpu.kernel import CpuKernel
 from crossinfer.hal.kernel import Kernel
+from crossinfer.jit.locks import lock_that_forks_wait_for
 from crossinfer.jit.object_cache import load_generated
 from crossinfer.jit.target import Target
 
@@ -23,7 +23,7 @@ class KernelLibrary:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._kernels: dict[str, Kernel] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_that_forks_wait_for()
 
     def get(self, name: str, symbol: str, build: Callable[[Target], str]) -> Kernel:
         """The kernel whose function is `symbol`; `build` gives its LLVM IR.
@@ -51,6 +51,7 @@ def _generators_digest() -> str:
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for folder in _GENERATORS:
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for path in sorted((root / folder).rglob("*.py*")):  # .pyc where sources are not shipped
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -39,10 +40,18 @@ def _aligned(memory: Array, size: int, alignment: int) -> Array:
 
 
 def _map_huge(size: int) -> Array:
-    """Memory of its own mapping, for which the kernel is asked for large pages."""
+    """Memory of its own mapping, for which the kernel is asked for large pages.
+
+    Private: shared memory, which `mmap` makes by default, gets none as most systems are set up.
+    """
     try:
-        mapped = mmap.mmap(-1, size + _HUGE_PAGE)
+        mapped = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as error:
         raise MemoryError(str(error)) from None
-    mapped.madvise(mmap.MADV_HUGEPAGE)
-    return _aligned(np.frombuffer(mapped, dtype=np.uint8), size, _HUGE_PAGE)
+    whole = np.frombuffer(mapped, dtype=np.uint8)
+    memory = _aligned(whole, size, _HUGE_PAGE)
+    with contextlib.suppress(OSError):  # a kernel that was built without large pages
+        # No large page for what is left at the end, most of which would be memory for nothing.
+        start = address_of(memory) - address_of(whole)
+        mapped.madvise(mmap.MADV_HUGEPAGE, start, size // _HUGE_PAGE * _HUGE_PAGE)
+    return memory

@@ -51,6 +51,8 @@ class QueueMemory:
         self.state["busy_spin_ns"] = spin_ns * _BUSY_FACTOR
         self.state["doorbell"] = EMPTY_DOORBELL
         self.state["claim"] = NO_CLAIM
+        self.left_behind: dict[int, object] = {}
+        """What workers that did not end in time may still touch, by worker: until they do."""
 
     def word(self, name: str) -> memoryview:
         """The bytes of a field of the state."""
@@ -103,8 +105,9 @@ class NativeQueue:
             )
             for worker in range(threads)
         ]
+        self._owner = os.getpid()
         self._stop = weakref.finalize(
-            self, _stop, self._processor, self._memory, self._threads, os.getpid()
+            self, _stop, self._processor, self._memory, self._threads, self._owner
         )
         try:
             for thread in self._threads:
@@ -117,20 +120,24 @@ class NativeQueue:
         """Hand over encoded packets. Raises TimeoutError if a full ring does not move on."""
         self.ring.submit(packets)
 
-    def wait(self, signals: Signals, index: int, timeout_s: float) -> bool:
-        """Whether the signal is done within the time. Stops waiting when the queue has an error."""
-        end = time.monotonic() + timeout_s
-        address = signals.address(index)
-        left = timeout_s
-        while not self._wait_slice(address, left):
-            left = end - time.monotonic()
-            if left <= 0 or self.error is not None:
+    def wait(
+        self,
+        signals: Signals,
+        index: int,
+        timeout_s: float,
+        settled: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Whether the signal is done within the time, or `settled` has become true.
+
+        Stops waiting when the queue has an error.
+        """
+        address, patience = signals.address(index), _Patience(timeout_s)
+        while not self._processor.wait_signal(address, patience.slice_ns, self._spin_ns // 10):
+            if settled():
+                return True
+            if patience.is_over() or self.error is not None:
                 return False
         return True
-
-    def _wait_slice(self, address: int, left_s: float) -> int:
-        nanoseconds = int(max(0.0, min(left_s, _SLICE_S)) * 1e9)
-        return self._processor.wait_signal(address, nanoseconds, self._spin_ns // 10)
 
     def see_writes(self) -> None:
         """After a signal was seen done by other means than `wait`: its packet's writes are seen."""
@@ -147,35 +154,74 @@ class NativeQueue:
             f"(header {header & 0xFFFF:#06x})"
         )
 
-    def stop(self) -> None:
-        """End and join the workers; what they have not started stays undone. Harmless twice."""
-        self._stop()
+    def stop(self, patience_s: float | None = None, memory: object = None) -> None:
+        """End and join the workers; what they have not started stays undone. Harmless twice.
+
+        A worker whose kernel does not end within `patience_s` (None: no limit) is left alone, and
+        keeps `memory` until it ends, if it ever does.
+        """
+        if self._stop.detach() is None:
+            return
+        stuck = _stop(self._processor, self._memory, self._threads, self._owner, patience_s)
+        self._memory.left_behind.update(dict.fromkeys(stuck, memory))
 
     def _ring_workers(self) -> None:
         self._processor.rung(self._memory.address)
 
     def _wait_for_space(self, index: int) -> None:
-        deadline_s = self._deadline_s
-        end = time.monotonic() + deadline_s
+        patience = _Patience(self._deadline_s)
         signed = int(np.uint64(index).astype(np.int64))
-        while not self._processor.wait_space(self._memory.address, signed, int(_SLICE_S * 1e9)):
+        while not self._processor.wait_space(self._memory.address, signed, patience.slice_ns):
             if self.error is not None:
                 raise TimeoutError(self.error)
-            if time.monotonic() > end:
-                raise TimeoutError(f"the full queue did not move on within {deadline_s:g} seconds")
+            if patience.is_over():
+                raise TimeoutError(
+                    f"the full queue did not move on within {self._deadline_s:g} seconds"
+                )
+
+
+class _Patience:
+    """How long somebody still waits, in slices.
+
+    A slice counts as one however long it took: a process that was stopped, or a machine that slept,
+    has not kept the queue waiting.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._since = time.monotonic()
+
+    @property
+    def slice_ns(self) -> int:
+        return int(max(0.0, min(self._left, _SLICE_S)) * 1e9)
+
+    def is_over(self) -> bool:
+        """Takes off the time since the last call."""
+        now = time.monotonic()
+        self._left -= min(now - self._since, _SLICE_S)
+        self._since = now
+        return self._left <= 0
 
 
 def _work(processor: Processor, memory: QueueMemory, worker: int) -> None:
     processor.worker(memory.address, worker)
+    memory.left_behind.pop(worker, None)
 
 
 def _stop(
-    processor: Processor, memory: QueueMemory, threads: Sequence[threading.Thread], owner: int
-) -> None:
+    processor: Processor,
+    memory: QueueMemory,
+    threads: Sequence[threading.Thread],
+    owner: int,
+    patience_s: float | None = None,
+) -> list[int]:
+    """The workers that have not ended."""
     if os.getpid() != owner:
-        return  # a fork has the memory, but not the threads
+        return []  # a fork has the memory, but not the threads
     processor.stop(memory.address)
+    end = None if patience_s is None else time.monotonic() + patience_s
     for thread in threads:
         # A collection may run this on a thread of the queue itself, which is then about to end.
         if thread is not threading.current_thread() and thread.ident is not None:
-            thread.join()
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+    return [worker for worker, thread in enumerate(threads) if thread.is_alive()]

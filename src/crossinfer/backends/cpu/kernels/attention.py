@@ -13,7 +13,8 @@ for several of them.
 **Same result whatever the batch.** A query sees the tokens in groups of 64 that start at multiples
 of 64: scores first, then one step of the running softmax (Milakov and Gimelshein 2018), then the
 values in order of their tokens. A group in which it sees no token changes nothing, as does a token
-with weight 0, so that it doesn't matter what its neighbours in the tile see.
+with weight 0, so that it doesn't matter what its neighbours in the tile see. (Unless what they see
+is infinite: 0 · ∞ is NaN. Only a sequence that overflowed its cache holds such a value.)
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ declare i32 @sched_yield()
 define internal void @wait_on(ptr %at, i32 %expected, i64 %timeout) nounwind {
   %wide = zext i32 %expected to i64
   %forever = icmp slt i64 %timeout, 0
-  %up = add i64 %timeout, 999
+  ; At least 1, since 0 is no limit to the system.
+  %up = add i64 %timeout, 1000
   %microseconds = sdiv i64 %up, 1000
   %longest = call i64 @llvm.smin.i64(i64 %microseconds, i64 1000000000)
   %limit.64 = select i1 %forever, i64 0, i64 %longest

@@ -1,0 +1,231 @@
+"""A Vulkan device behind the HAL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+
+from crossinfer.backends.vulkan.commands import CommandPool
+from crossinfer.backends.vulkan.encode import Encoder
+from crossinfer.backends.vulkan.errors import VulkanError, device_error
+from crossinfer.backends.vulkan.faults import loss_reason
+from crossinfer.backends.vulkan.fence import FencePool, VulkanFence
+from crossinfer.backends.vulkan.logical import LogicalDevice
+from crossinfer.backends.vulkan.memory import (
+    DEVICE_MEMORY,
+    UPLOAD_MEMORY,
+    Allocator,
+    allocation_of,
+)
+from crossinfer.backends.vulkan.physical import PhysicalDevice
+from crossinfer.backends.vulkan.pipelines import Pipelines
+from crossinfer.backends.vulkan.recorded import EncodedRecording
+from crossinfer.backends.vulkan.timers import TimerQueries, queries_of
+from crossinfer.backends.vulkan.transfers import DeadlineError, Transfers
+from crossinfer.backends.vulkan.validation import Messenger
+from crossinfer.core.errors import DeviceLost, InvalidUse
+from crossinfer.formats.blocks import StorageType
+from crossinfer.hal.buffer import Buffer, Role, View
+from crossinfer.hal.device import Device
+from crossinfer.hal.fence import Fence
+from crossinfer.hal.hooks import Data, raw_bytes
+from crossinfer.hal.info import DeviceInfo, DeviceKind
+from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.recording import Command, Recording
+from crossinfer.hal.timer import Timer
+from crossinfer.kernels.lowering import Capabilities, lower
+from crossinfer.kernels.packing import pack_weight, weight_bytes
+
+_GRACE_S = 1.0
+"""How long closing waits for a queue that was given up."""
+
+_USUAL_FILL_GROUPS = {
+    DeviceKind.DISCRETE_GPU: 256,
+    DeviceKind.INTEGRATED_GPU: 64,
+    DeviceKind.SOFTWARE_GPU: 16,
+}
+
+_open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
+
+
+class VulkanDevice(Device):
+    """Kernels of `crossinfer.kernels` on one compute queue. Handles are `Allocation`s."""
+
+    def __init__(
+        self,
+        native: LogicalDevice,
+        info: DeviceInfo,
+        *,
+        messenger: Messenger | None = None,
+        deadline_s: float = 60.0,
+    ) -> None:
+        """Takes over `native`, which `close` closes. Raises the HAL's errors.
+
+        `messenger` is that of the validation layers, if they are on.
+        """
+        super().__init__(info, deadline_s=deadline_s)
+        self.native = native
+        self.messenger = messenger
+        self.is_failing = False
+        self._capabilities = Capabilities(fill_groups=_fill_groups(native.physical, info.kind))
+        self._max_view_bytes = int(native.physical.limits.maxStorageBufferRange)
+        try:
+            with self._calls("start"):
+                self._transfers = Transfers(native, lambda: self.deadline_s)
+                self._memory = Allocator(native, DEVICE_MEMORY, self._transfers.forget)
+                self._fences = FencePool(native)
+                self._pipelines = Pipelines(native, info.name)
+                self._pool = CommandPool(native)
+                staging = Allocator(native, UPLOAD_MEMORY)
+                self._encoder = Encoder(self._pool, staging, self._pipelines)
+        except BaseException:
+            native.close()
+            raise
+        self._forgotten = weakref.finalize(self, _forget, native)
+        self._forgotten.atexit = False  # the process's end gives everything back
+        _open_devices.add(self)
+
+    def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
+        sizes = (self.packed_size(o.shape, o.storage, o.role) for o in operands.values())
+        if max(sizes, default=0) > self._max_view_bytes:
+            return ()  # a view cannot show all of it
+        return lower(op, operands, self._capabilities, self._pipelines.kernel)
+
+    def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
+        if role is Role.WEIGHT:
+            return weight_bytes(shape, dtype)
+        return super().packed_size(shape, dtype, role)
+
+    def _pack(
+        self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
+    ) -> Iterator[Data]:
+        if role is Role.WEIGHT:
+            return pack_weight(raw_bytes(data), shape, dtype)
+        return super()._pack(data, shape, dtype, role)
+
+    def fail(self, error: VulkanError) -> DeviceLost:
+        """A call about what is in flight failed, so nothing is known of it any more."""
+        self.is_failing = True  # fences that are asked from here on have no answer
+        return self.lose(loss_reason(self.native, error) if error.is_loss else str(error))
+
+    def _alloc(self, size: int) -> object:
+        with self._calls(f"allocate {size} bytes"):
+            return self._memory.alloc(size)
+
+    def _free(self, buffer: Buffer) -> None:
+        # Who frees is not told of a loss; whoever calls next hears of it.
+        with contextlib.suppress(DeviceLost), self._calls("free memory"):
+            self._memory.free(allocation_of(buffer))
+
+    def _write(self, view: View, data: Data) -> None:
+        with self._calls(f"take {view.size} bytes"):
+            self._transfers.write(allocation_of(view.buffer), view.offset, raw_bytes(data))
+
+    def _read(self, view: View) -> bytes:
+        with self._calls(f"give {view.size} bytes"):
+            return self._transfers.read(allocation_of(view.buffer), view.offset, view.size)
+
+    def _encode(self, commands: tuple[Command, ...], parameters: Buffer | None) -> object:
+        del parameters
+        self.native.destroy_unused()
+        with self._calls(f"record {len(commands)} commands"):
+            return self._encoder.encode(commands)
+
+    def _make_fence(self, recording: Recording) -> Fence:
+        del recording
+        with self._calls("make a fence"):
+            return VulkanFence(self, self._fences)
+
+    def _submit(self, recording: Recording, params: bytes, fence: Fence) -> None:
+        assert isinstance(fence, VulkanFence)
+        encoded = _encoded(recording)
+        with self._calls("run a recording"):
+            if params and recording.parameters is not None:
+                encoded.set_parameters(recording.parameters, params)
+            submissions = encoded.submissions(len(params))
+            encoded.started = time.perf_counter()
+            fence.on_finish = encoded.ended
+            for number, submission in enumerate(submissions, 1):
+                handle = fence.handle if number == len(submissions) else None
+                try:
+                    self.native.submit(submission, handle)
+                except VulkanError as error:
+                    if number > 1:  # a part runs already, and nothing will tell when it ends
+                        raise self.fail(error) from None
+                    raise
+
+    def _make_timer(self, capacity: int) -> object:
+        self.native.destroy_unused()
+        with self._calls("make a timer"):
+            queries = TimerQueries(self.native, capacity)
+            self._transfers.run(lambda c: c.reset_timestamps(queries.pool, capacity))
+        return queries
+
+    def _read_timer(self, timer: Timer) -> list[float | None]:
+        with self._calls("read a timer"):
+            return queries_of(timer).read()
+
+    def _close(self) -> None:
+        _open_devices.discard(self)
+        if not self._forgotten.detach():
+            return  # after a fork
+        # Destroying what a queue still uses could harm the whole process.
+        if self.native.becomes_idle(self.deadline_s if self.lost is None else _GRACE_S):
+            self._pipelines.save()
+            self.native.close()
+            self._check_validation()
+
+    @contextlib.contextmanager
+    def _calls(self, what: str) -> Iterator[None]:
+        """Turns what goes wrong inside into the HAL's errors; `what` completes "cannot"."""
+        try:
+            yield
+        except DeadlineError as error:
+            raise self.lose(str(error)) from None
+        except VulkanError as error:
+            # A device that is lost may say first that it has no memory.
+            if error.is_loss or self.native.is_lost():
+                raise self.fail(error) from None
+            raise device_error(error, self.info.name, what, self.memory_in_use) from None
+        self._check_validation()
+
+    def _check_validation(self) -> None:
+        if self.messenger is not None and (complaints := self.messenger.take()):
+            raise InvalidUse(f"Vulkan's validation layers object: {' '.join(complaints)}")
+
+    def _leave_to_parent(self) -> None:
+        """In a child process after a fork: driver and queue stayed with the parent."""
+        self._lock = threading.RLock()  # another thread may have held it
+        self._forgotten.detach()
+        reason = "the process was forked, and the device stayed with the parent"
+        self._lost = DeviceLost(self.info.name, reason)
+
+
+def _forget(native: LogicalDevice) -> None:
+    """Nobody closed a device, and nobody refers to it."""
+    if native.becomes_idle(_GRACE_S):
+        native.close()
+
+
+def _encoded(recording: Recording) -> EncodedRecording:
+    assert isinstance(recording.handle, EncodedRecording)
+    return recording.handle
+
+
+def _fill_groups(physical: PhysicalDevice, kind: DeviceKind) -> int:
+    """Workgroups that keep the device busy: some for each multiprocessor, where that is known."""
+    return 4 * physical.multiprocessors() or _USUAL_FILL_GROUPS[kind]
+
+
+def _after_fork() -> None:
+    for device in list(_open_devices):
+        device._leave_to_parent()
+    _open_devices.clear()
+
+
+with contextlib.suppress(AttributeError):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)

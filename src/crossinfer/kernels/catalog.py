@@ -1,0 +1,14 @@
+"""Every shader that a lowering may choose: what a wheel carries compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crossinfer.kernels import attention, linear, row_ops, selection
+from crossinfer.kernels.shader import ShaderKernel
+
+
+def all_shaders() -> Iterator[ShaderKernel]:
+    """Each shader once, family by family."""
+    for family in (row_ops, linear, attention, selection):
+        yield from family.shaders()

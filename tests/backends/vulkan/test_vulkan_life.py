@@ -1,0 +1,177 @@
+"""Opening, closing, forgetting, forking, and devices of a host: nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import signal
+import sys
+import weakref
+
+import numpy as np
+import pytest
+from tests.backends.vulkan.vulkan_programs import chain, floats, wait_idle, words
+from tests.vulkan_driver import NO_DRIVER, has_driver, has_validation, open_vulkan_or_skip
+
+from crossinfer.backends.vulkan import VulkanDevice, from_vulkan, open_vulkan
+from crossinfer.backends.vulkan.identity import usable_devices
+from crossinfer.backends.vulkan.instance import Instance, create_instance, find_loader
+from crossinfer.backends.vulkan.logical import LogicalDevice, create_logical_device
+from crossinfer.core.dtypes import DType
+from crossinfer.core.errors import DeviceLost, InvalidUse
+
+
+def test_a_closed_device_has_destroyed_everything(device: VulkanDevice) -> None:
+    chain(device, 3)
+    device.timer(4)
+    device.submit(chain(device, 2, words(device)), b"1234").wait()
+    device.download(words(device))
+    assert device.native.objects > 10
+    device.close()
+    assert device.native.objects == 0
+
+
+def test_a_hundred_devices_leave_no_memory() -> None:
+    if not has_driver():
+        pytest.skip(NO_DRIVER)
+
+    def cycle() -> None:
+        # The validation layers themselves leak with each submission.
+        with open_vulkan(validation=False) as device:
+            recording = chain(device, 4, words(device))
+            device.submit(recording, bytes(64)).wait()
+            device.download(words(device, count=1 << 18))
+
+    for _ in range(20):
+        cycle()
+    gc.collect()
+    before = _resident_bytes()
+    for _ in range(100):
+        cycle()
+    gc.collect()
+    assert _resident_bytes() - before < 4 << 20
+
+
+def _resident_bytes() -> int:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("Resident memory is read from /proc.")
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+def test_forgotten_recordings_and_timers_go(device: VulkanDevice) -> None:
+    parameters = words(device)
+
+    def use() -> None:
+        timer, recorder = device.timer(2), device.recorder(parameters)
+        recorder.timestamp(timer, 0)
+        device.submit(recorder.finish(), bytes(16)).wait()
+        device.submit(chain(device, 40)).wait()
+
+    use()
+    counts = []
+    for _ in range(5):
+        use()
+        gc.collect()
+        device.native.destroy_unused()
+        counts.append(device.native.objects)
+    assert len(set(counts)) == 1
+
+
+def test_freed_blocks_go_back_to_the_driver(device: VulkanDevice) -> None:
+    words(device).free()
+    before = device.native.objects
+    for _ in range(3):
+        large = [device.alloc((8 << 20,), DType.F32) for _ in range(3)]
+        small = [device.alloc((1 << 20,), DType.F32) for _ in range(40)]
+        assert device.native.objects >= before + 10  # a buffer and its memory, each
+        for buffer in [*large, *small]:
+            buffer.free()
+        assert device.native.objects <= before + 2
+    assert device.memory_in_use == 0
+
+
+def test_a_download_that_was_kept_goes_with_its_memory(device: VulkanDevice) -> None:
+    for fill in (1, 2):
+        buffer = words(device, fill, count=8 << 20)
+        assert np.frombuffer(device.download(buffer.view(0, 4)), np.int32)[0] == fill
+        buffer.free()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_forgotten_device_is_collected(closed: bool) -> None:
+    device = open_vulkan_or_skip()
+    device.submit(chain(device, 1))
+    if closed:
+        device.close()
+    dead, native = weakref.ref(device), device.native
+    del device
+    gc.collect()
+    assert dead() is None
+    assert native.objects == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="There is no fork here.")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_child_of_a_fork_has_no_device(device: VulkanDevice) -> None:
+    buffer, recording = words(device, 5), chain(device, 2)
+    fence = device.submit(recording)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(10)
+            told = 0
+            for call in (lambda: device.download(buffer), fence.wait, lambda: floats(device)):
+                try:
+                    call()
+                except DeviceLost as error:
+                    told += "forked" in str(error)
+            device.close()
+            code = 0 if told == 3 else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    fence.wait()
+    assert np.frombuffer(device.download(buffer), np.int32)[0] == 5
+
+
+def host_device() -> tuple[Instance, LogicalDevice]:
+    """An instance and a device as a host would make them, with the validation layers on."""
+    loader = find_loader()
+    if loader is None or not has_driver():
+        open_vulkan_or_skip()  # says why
+    assert loader is not None
+    instance = create_instance(loader, with_validation=has_validation())
+    return instance, create_logical_device(usable_devices(instance)[0])
+
+
+def test_a_device_of_a_host_is_used_and_left_alone() -> None:
+    instance, native = host_device()
+    handles = (instance.handle, native.physical.handle, native.handle)
+    before = native.objects
+    for _ in range(2):
+        with from_vulkan(*handles, native.queue_family, native.queue) as device:
+            assert device.info.name == "vulkan"
+            device.submit(chain(device, 3)).wait()
+            assert np.frombuffer(device.download(words(device, 9)), np.int32)[0] == 9
+        assert device.native.objects == 0
+    assert native.objects == before
+    wait_idle(native)  # the host goes on with it
+    native.close()
+    if instance.messenger is not None:
+        assert instance.messenger.take() == []
+    instance.close()
+
+
+def test_injection_refuses_what_cannot_be_meant() -> None:
+    instance, native = host_device()
+    handles = (instance.handle, native.physical.handle, native.handle)
+    with pytest.raises(InvalidUse, match=r"queue family 77 .* cannot compute"):
+        from_vulkan(*handles, 77, native.queue)
+    with pytest.raises(InvalidUse, match="is null"):
+        from_vulkan(*handles, native.queue_family, 0)
+    native.close()
+    instance.close()
