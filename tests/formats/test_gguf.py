@@ -20,6 +20,7 @@ from crossinfer.formats.ggml_types import STORAGE_BY_ID, type_name
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.gguf_metadata import Cursor, read_metadata
 from crossinfer.formats.gguf_writer import encode_value, write_gguf
+from crossinfer.formats.table_formats import TABLE_FORMATS
 from crossinfer.formats.tensors import TensorSource
 
 STORAGES = (DType.F32, DType.F16, DType.BF16, DType.I32, *BLOCK_FORMATS)
@@ -141,7 +142,7 @@ def test_type_numbers_are_those_of_ggml() -> None:
     for kind in gguf.GGMLQuantizationType:
         assert type_name(kind.value) == kind.name
     assert type_name(99) == "type 99"
-    assert len(STORAGE_BY_ID) == len(STORAGES)
+    assert len(STORAGE_BY_ID) == len(STORAGES) + len(TABLE_FORMATS)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

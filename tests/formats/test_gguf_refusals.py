@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from pathlib import Path
 
@@ -10,60 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.formats.gguf_parts import (
+    ARRAY,
+    BOOL,
+    STRING,
+    U32,
+    Parts,
+    alignment_key,
+    array,
+    key,
+    tensor,
+    text,
+)
 
 from crossinfer.core.errors import FormatError
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.gguf_writer import encode_value
-
-U32, STRING, ARRAY, BOOL = 4, 8, 9, 7
-
-
-def text(value: bytes) -> bytes:
-    return struct.pack("<Q", len(value)) + value
-
-
-def key(name: bytes, value: bytes) -> bytes:
-    return text(name) + value
-
-
-def tensor(
-    name: bytes = b"w", shape: tuple[int, ...] = (8,), kind: int = 0, offset: int = 0
-) -> bytes:
-    """A description; `shape` is innermost first, as the file has it."""
-    dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-    return text(name) + dimensions + struct.pack("<IQ", kind, offset)
-
-
-@dataclasses.dataclass
-class Parts:
-    """The parts of a file, valid as they are."""
-
-    magic: bytes = b"GGUF"
-    version: int = 3
-    keys: tuple[bytes, ...] = ()
-    tensors: tuple[bytes, ...] = (tensor(),)
-    data: bytes = bytes(64)
-    tensor_count: int | None = None
-    key_count: int | None = None
-    alignment: int = 32
-
-    def build(self) -> bytes:
-        counts = (
-            len(self.tensors) if self.tensor_count is None else self.tensor_count,
-            len(self.keys) if self.key_count is None else self.key_count,
-        )
-        header = self.magic + struct.pack("<IQQ", self.version, *counts)
-        header += b"".join(self.keys) + b"".join(self.tensors)
-        return header + bytes(-len(header) % self.alignment) + self.data
-
-
-def alignment_key(value: bytes) -> tuple[bytes, ...]:
-    return (key(b"general.alignment", value),)
-
-
-def array(element: int, count: int, payload: bytes) -> tuple[bytes, ...]:
-    return (key(b"some.list", struct.pack("<IIQ", ARRAY, element, count) + payload),)
-
 
 HUGE = (1 << 64) - 1
 REFUSED: dict[str, tuple[Parts, str]] = {
@@ -123,7 +84,13 @@ REFUSED: dict[str, tuple[Parts, str]] = {
     "no dimensions": (Parts(tensors=(tensor(shape=()),)), "'w' has 0 dimensions"),
     "dimensions": (Parts(tensors=(tensor(shape=(1,) * 5),)), "'w' has 5 dimensions"),
     "empty": (Parts(tensors=(tensor(shape=(8, 0)),)), r"'w' has the shape \(0, 8\)"),
-    "codebook type": (Parts(tensors=(tensor(shape=(256,), kind=17),)), "'w' is stored as IQ2_XS"),
+    "other type": (Parts(tensors=(tensor(shape=(256,), kind=9),)), "'w' is stored as Q8_1"),
+    "removed type": (Parts(tensors=(tensor(shape=(256,), kind=31),)), "is stored as Q4_0_4_4"),
+    "bytes behind the end": (Parts(data=bytes(72)), "40 bytes follow the last tensor, from byte"),
+    "joined with cat": (
+        Parts(data=bytes(32) + Parts().build()),
+        "another GGUF file begins at byte .* must not be joined",
+    ),
     "unknown type": (Parts(tensors=(tensor(kind=1000),)), "'w' is stored as type 1000"),
     "part of a block": (
         Parts(tensors=(tensor(shape=(48, 2), kind=2),)),
@@ -140,11 +107,11 @@ REFUSED: dict[str, tuple[Parts, str]] = {
     "shape product": (Parts(tensors=(tensor(shape=(1 << 40,) * 4),)), "'w' ends at byte"),
     "no data": (Parts(data=b""), "'w' ends at byte 32 of a data section of 0 bytes"),
     "overlap": (
-        Parts(tensors=(tensor(b"a", (16,)), tensor(b"b", (8,), offset=32))),
+        Parts(tensors=(tensor(b"a", (16,)), tensor(b"b", (8,), offset=32)), data=bytes(64)),
         "tensors 'a' and 'b' overlap",
     ),
     "inside another": (
-        Parts(tensors=(tensor(b"in", (1,), offset=32), tensor(b"out", (16,)))),
+        Parts(tensors=(tensor(b"in", (1,), offset=32), tensor(b"out", (16,))), data=bytes(64)),
         "tensors 'out' and 'in' overlap",
     ),
 }

@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "quantized": (
         lambda path: change_json(path / "config.json", quantization_config={"quant_method": "awq"}),
-        "quantized with awq",
+        "quantized with 'awq'",
     ),
     "no weights": (lambda path: (path / INDEX_FILE).unlink(), "has neither"),
     "no map": (lambda path: change_json(path / INDEX_FILE, weight_map=[]), "weight_map is not"),

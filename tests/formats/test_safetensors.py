@@ -80,7 +80,7 @@ def build(header: object, data: bytes = bytes(16)) -> bytes:
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "too short"),
+    "empty": (b"", "it is empty"),
     "header length": (b"\xff" * 8 + bytes(20), "claims a header of 18446744073709551615 bytes"),
     "not JSON": (build(b"{nothing"), "not valid JSON"),
     "not UTF-8": (build(b'{"\xff": 1}'), "not valid JSON"),
@@ -93,9 +93,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "metadata": (build({"__metadata__": {"a": 1}, "w": entry()}), "__metadata__ is not"),
     "no object": (build({"w": 3}), "'w' is not described"),
-    "dtype": (build({"w": entry(dtype="F8_E4M3")}), "'w' is stored as F8_E4M3"),
+    "dtype": (build({"w": entry(dtype="F8_E4M3")}), "'w' is stored as 'F8_E4M3'"),
     "odd dtype": (build({"w": entry(dtype=["F32"])}), "'w' is stored as"),
-    "shape": (build({"w": entry(shape="4")}), "'w' has the shape 4"),
+    "shape": (build({"w": entry(shape="4")}), "'w' has the shape '4'"),
     "negative shape": (build({"w": entry(shape=[-2, -2])}), "'w' has the shape"),
     "boolean shape": (build({"w": entry(shape=[True, 4])}), "'w' has the shape"),
     "offsets": (build({"w": {**entry(), "data_offsets": [0]}}), "'w' has the data_offsets"),

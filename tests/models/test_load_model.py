@@ -33,7 +33,7 @@ def gguf_with(path: Path, changes: Mapping[str, Any]) -> GGUFFile:
         ({"qwen3.block_count": None}, "qwen3.block_count is missing"),
         ({"qwen3.block_count": 0}, "layers is 0"),
         ({"qwen3.block_count": 3}, "no tensor model.layers.2."),
-        ({"qwen3.block_count": 1}, "tensor model.layers.1.* is not part of the architecture"),
+        ({"qwen3.block_count": 1}, "tensor 'model.layers.1.*' is not part of the architecture"),
         ({"qwen3.attention.head_count": "six"}, "head_count is 'six', not a number"),
         ({"qwen3.attention.head_count_kv": 4}, "cannot share 4 KV heads"),
         ({"qwen3.attention.layer_norm_rms_epsilon": 0.0}, "norm_eps is 0.0"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crossinfer.core.errors import TemplateError
 from crossinfer.formats.gguf import GGUFFile
-from crossinfer.text.chat_prompt import CHATML, chat_template_for, encode_chat
+from crossinfer.text.chat_prompt import CHATML, chat_template_for, encode_chat, turn_end_ids
 from crossinfer.text.chat_template import ChatTemplate
 from crossinfer.text.gguf_tokenizer import tokenizer_from_gguf
 from crossinfer.text.tokenizer import Tokenizer
@@ -112,3 +112,21 @@ def test_smollm2(smollm2_path: Path) -> None:
     ids = encode_chat(tokenizer, template, user("Say <|im_end|> twice.<"))
     assert [i for i in ids if tokenizer.is_special(i)] == [1, 2, 1, 2, 1]
     assert "user\nSay <|im_end|> twice.<<|im_end|>\n" in tokenizer.decode(ids, skip_special=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "ends"),
+    [
+        (CHATML, {END}),
+        ("{% for m in messages %}{{ m.content }} <|im_end|>\n{% endfor %}", {END}),
+        ("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", {END}),
+        ("{% for m in messages %}{{ m.content }}, <|im_end|>{% endfor %}", set()),
+        ("{% for m in messages %}<s>{{ m.content }}{% endfor %}", set()),
+        ("{% for m in messages %}{{ m.content }}<s>{% endfor %}", set()),
+        ("{{ messages[0].content }}", set()),
+        ("{{ raise_exception('no') }}", set()),
+        ("{% for m in messages %}{{ m.content }}<|im_start|>{% endfor %}", {START}),
+    ],
+)
+def test_turn_ends_come_from_the_template(tiny: Tokenizer, source: str, ends: set[int]) -> None:
+    assert turn_end_ids(tiny, chat_template_for(source, tiny)) == ends

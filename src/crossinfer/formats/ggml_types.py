@@ -18,10 +18,12 @@ from crossinfer.formats.blocks import (
     Q5_K,
     Q6_K,
     Q8_0,
-    StorageType,
 )
+from crossinfer.formats.table_formats import TABLE_FORMATS, FileType
 
-STORAGE_BY_ID: dict[int, StorageType] = {
+_TABLES = {storage.label: storage for storage in TABLE_FORMATS}
+
+STORAGE_BY_ID: dict[int, FileType] = {
     0: DType.F32,
     1: DType.F16,
     2: Q4_0,
@@ -34,10 +36,23 @@ STORAGE_BY_ID: dict[int, StorageType] = {
     12: Q4_K,
     13: Q5_K,
     14: Q6_K,
+    16: _TABLES["iq2_xxs"],
+    17: _TABLES["iq2_xs"],
+    18: _TABLES["iq3_xxs"],
+    19: _TABLES["iq1_s"],
+    20: _TABLES["iq4_nl"],
+    21: _TABLES["iq3_s"],
+    22: _TABLES["iq2_s"],
+    23: _TABLES["iq4_xs"],
     26: DType.I32,
+    29: _TABLES["iq1_m"],
     30: DType.BF16,
+    34: _TABLES["tq1_0"],
+    35: _TABLES["tq2_0"],
+    39: _TABLES["mxfp4"],
+    40: _TABLES["nvfp4"],
 }
-"""The types that crossinfer reads and writes."""
+"""The types that crossinfer reads."""
 
 ID_BY_STORAGE = {storage: number for number, storage in STORAGE_BY_ID.items()}
 
@@ -46,29 +61,16 @@ _OTHER_NAMES = {
     5: "Q4_3",
     9: "Q8_1",
     15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
     24: "I8",
     25: "I16",
     27: "I64",
     28: "F64",
-    29: "IQ1_M",
     31: "Q4_0_4_4",
     32: "Q4_0_4_8",
     33: "Q4_0_8_8",
-    34: "TQ1_0",
-    35: "TQ2_0",
     36: "IQ4_NL_4_4",
     37: "IQ4_NL_4_8",
     38: "IQ4_NL_8_8",
-    39: "MXFP4",
-    40: "NVFP4",
     41: "Q1_0",
 }
 

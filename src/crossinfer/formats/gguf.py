@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from crossinfer.core.errors import shown
 from crossinfer.core.shapes import align_up
-from crossinfer.formats.blocks import StorageType
 from crossinfer.formats.ggml_types import STORAGE_BY_ID, type_name
 from crossinfer.formats.gguf_metadata import (
     DOWNLOAD_AGAIN,
@@ -23,6 +23,7 @@ from crossinfer.formats.gguf_metadata import (
     MetadataValue,
     read_metadata,
 )
+from crossinfer.formats.table_formats import FileType
 from crossinfer.formats.tensors import StoredTensor, map_file, overlapping
 
 MAGIC = b"GGUF"
@@ -30,8 +31,8 @@ DEFAULT_ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 
 _MAX_DIMENSIONS = 4
-# Of tensors and of keys; the largest models have thousands.
-_MAX_ENTRIES = 1 << 20
+# Of tensors and of keys: the largest models have thousands, and a hostile file must not take long.
+_MAX_ENTRIES = 1 << 15
 # The smallest entries: a key without name and with a one-byte value; a one-dimensional tensor
 # without name.
 _MIN_KEY_BYTES = 8 + 4 + 1
@@ -50,6 +51,8 @@ class GGUFFile:
     version: int
     metadata: Mapping[str, MetadataValue]
     tensors: Mapping[str, StoredTensor]
+    parts: tuple[Path, ...]
+    """All files of the model: several if it is split (see `gguf_split`), `path` first."""
 
     @classmethod
     def open(cls, path: Path | str) -> GGUFFile:
@@ -71,7 +74,8 @@ class GGUFFile:
             )
         metadata, kinds = read_metadata(cursor, key_count)
         alignment = _alignment(cursor, metadata, kinds)
-        return cls(path, version, metadata, _read_tensors(cursor, tensor_count, alignment))
+        tensors = _read_tensors(cursor, tensor_count, alignment)
+        return cls(path, version, metadata, tensors, (path,))
 
 
 def _read_version(cursor: Cursor) -> int:
@@ -108,14 +112,14 @@ def _alignment(
 class _Description:
     name: str
     shape: tuple[int, ...]
-    storage: StorageType
+    storage: FileType
     offset: int
     size: int
 
 
 def _read_description(cursor: Cursor, index: int) -> _Description:
     name = cursor.string(f"the name of tensor {index}")
-    what = f"tensor {name!r}"
+    what = f"tensor {shown(name)}"
     dimensions = cursor.u32(f"the number of dimensions of {what}")
     if not 1 <= dimensions <= _MAX_DIMENSIONS:
         cursor.fail(
@@ -128,8 +132,8 @@ def _read_description(cursor: Cursor, index: int) -> _Description:
     number = cursor.u32(f"the type of {what}")
     if number not in STORAGE_BY_ID:
         cursor.fail(
-            f"{what} is stored as {type_name(number)}, which is not supported; take a file whose "
-            f"tensors are {', '.join(sorted(s.label.upper() for s in STORAGE_BY_ID.values()))}"
+            f"{what} is stored as {type_name(number)}, which is not supported; take a file with "
+            "another quantization, such as Q4_K_M or Q8_0"
         )
     storage = STORAGE_BY_ID[number]
     if shape[-1] % storage.block_elements:
@@ -146,7 +150,7 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Store
     for index in range(count):
         description = _read_description(cursor, index)
         if description.name in descriptions:
-            cursor.fail(f"tensor {description.name!r} is there twice; {DOWNLOAD_AGAIN}")
+            cursor.fail(f"tensor {shown(description.name)} is there twice; {DOWNLOAD_AGAIN}")
         descriptions[description.name] = description
     start = align_up(cursor.at, alignment)
     available = cursor.data.nbytes - start
@@ -154,18 +158,35 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Store
     for name, tensor in descriptions.items():
         if tensor.offset % alignment:
             cursor.fail(
-                f"tensor {name!r} is at offset {tensor.offset}, which is not a multiple of "
+                f"tensor {shown(name)} is at offset {tensor.offset}, which is not a multiple of "
                 f"the alignment {alignment}; {DOWNLOAD_AGAIN}"
             )
         if tensor.offset + tensor.size > available:
             cursor.fail(
-                f"tensor {name!r} ends at byte {tensor.offset + tensor.size} of a data section of "
-                f"{max(available, 0)} bytes; {DOWNLOAD_AGAIN}"
+                f"tensor {shown(name)} ends at byte {tensor.offset + tensor.size} of a data "
+                f"section of {max(available, 0)} bytes; {DOWNLOAD_AGAIN}"
             )
         begin = start + tensor.offset
         data = cursor.data[begin : begin + tensor.size]
         tensors[name] = StoredTensor(name, tensor.shape, tensor.storage, data)
     extents = ((t.offset, t.offset + t.size, t.name) for t in descriptions.values())
     for first, second in overlapping(extents):
-        cursor.fail(f"tensors {first!r} and {second!r} overlap; {DOWNLOAD_AGAIN}")
+        cursor.fail(f"tensors {shown(first)} and {shown(second)} overlap; {DOWNLOAD_AGAIN}")
+    end = max((start + t.offset + t.size for t in descriptions.values()), default=cursor.at)
+    _check_end(cursor, align_up(end, alignment))
     return tensors
+
+
+def _check_end(cursor: Cursor, end: int) -> None:
+    """Nothing but padding may follow the last tensor."""
+    rest = cursor.data[end:]
+    if bytes(rest[: len(MAGIC)]) == MAGIC:
+        cursor.fail(
+            f"another GGUF file begins at byte {end}; parts of a model must not be joined with "
+            "`cat`, so take the parts as they were and name the first"
+        )
+    if rest:
+        cursor.fail(
+            f"{rest.nbytes} bytes follow the last tensor, from byte {end} on, and belong to "
+            "nothing; the file is damaged, so download it again"
+        )

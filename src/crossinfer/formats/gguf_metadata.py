@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from crossinfer.core.dtypes import Array
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
 
 MetadataValue = str | bool | int | float | list[str] | Array
 """What a key of a file maps to. Arrays of numbers or booleans are one-dimensional NumPy arrays."""
@@ -44,7 +44,7 @@ _U64 = struct.Struct("<Q")
 
 # More than any model has: a hostile file of some gigabytes must not become many times that in
 # Python objects.
-_MAX_STRINGS = 1 << 22
+_MAX_STRINGS = 1 << 20
 _MAX_STRING_BYTES = 1 << 28
 
 DOWNLOAD_AGAIN = "the file is damaged or cut short, so download it again"
@@ -206,9 +206,9 @@ def read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, MetadataValue],
     kinds: dict[str, int] = {}
     for index in range(count):
         key = cursor.string(f"the name of metadata key {index}")
-        what = f"the value of metadata key {key!r}"
+        what = f"the value of metadata key {shown(key)}"
         if key in values:
-            cursor.fail(f"metadata key {key!r} is there twice; {DOWNLOAD_AGAIN}")
+            cursor.fail(f"metadata key {shown(key)} is there twice; {DOWNLOAD_AGAIN}")
         kinds[key] = cursor.u32(f"the type of {what}")
         values[key] = _value(cursor, kinds[key], what)
     return values, kinds

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crossinfer.core.errors import FormatError
-from crossinfer.formats.json_file import read_object, read_object_if_any
+from crossinfer.core.errors import FormatError, shown
+from crossinfer.formats.json_file import read_object, read_object_if_any, read_small_file
 from crossinfer.formats.safetensors import SafetensorsFile
 from crossinfer.formats.tensors import StoredTensor
 
@@ -61,9 +61,10 @@ def _refuse_quantized(path: Path, config: Mapping[str, Any]) -> None:
     if quantization is None:
         return
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    named = shown(method) if method else "an unnamed method"
     raise FormatError(
-        f"{path} is quantized with {method or 'an unnamed method'}, which is not supported; take "
-        "the original checkpoint (float32, float16 or bfloat16) or a GGUF file."
+        f"{path} is quantized with {named}, which is not supported; take the original checkpoint "
+        "(float32, float16 or bfloat16) or a GGUF file."
     )
 
 
@@ -71,8 +72,8 @@ def _read_chat_template(path: Path, tokenizer_config: Mapping[str, Any] | None) 
     file = path / "chat_template.jinja"
     if file.exists():
         try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+            return str(read_small_file(file), "utf-8")
+        except UnicodeDecodeError as error:
             raise FormatError(f"The file {file} cannot be read: {error}.") from error
     template = (tokenizer_config or {}).get("chat_template")
     if isinstance(template, list):  # several named ones, as tool-calling models once had
@@ -107,19 +108,21 @@ def _read_shards(path: Path, index: Path) -> dict[str, StoredTensor]:
     for name, shard in weight_map.items():
         # Only files of the folder itself: an index must not reach elsewhere.
         if not isinstance(shard, str) or shard in ("", "..") or Path(shard).name != shard:
-            raise FormatError(f"{index}: tensor {name!r} is in {shard!r}, which is no file name.")
+            raise FormatError(
+                f"{index}: tensor {shown(name)} is in {shown(shard)}, which is no file name."
+            )
         if shard not in shards:
             shards[shard] = SafetensorsFile.open(path / shard)
         if name not in shards[shard].tensors:
             raise FormatError(
-                f"{path / shard} lacks tensor {name!r}, which {INDEX_FILE} places there; download "
-                "the model folder again."
+                f"{path / shard} lacks tensor {shown(name)}, which {INDEX_FILE} places there; "
+                "download the model folder again."
             )
     for shard, file in shards.items():
         for name in file.tensors:
             if weight_map.get(name) != shard:
                 raise FormatError(
-                    f"{path / shard} holds tensor {name!r}, which {INDEX_FILE} does not place "
+                    f"{path / shard} holds tensor {shown(name)}, which {INDEX_FILE} does not place "
                     "there; download the model folder again."
                 )
     return {name: shards[shard].tensors[name] for name, shard in weight_map.items()}

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
+from crossinfer.formats.other_files import SHOWN, what_it_is
+
+# Of configurations, indices and templates: the largest have a few megabytes.
+_MAX_BYTES = 20_000_000
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"the key {key!r} is there twice")
+            raise ValueError(f"the key {shown(key)} is there twice")
         result[key] = value
     return result
 
@@ -30,14 +35,30 @@ def parse_object(raw: bytes | memoryview, where: str) -> dict[str, Any]:
     return value
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in the file at `path`. Raises FormatError."""
+def read_small_file(path: Path) -> bytes:
+    """The bytes of a file that holds text, not weights. Raises FormatError."""
     try:
-        raw = path.read_bytes()
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            raise FormatError(f"{path} is not a regular file; download the whole model folder.")
+        if state.st_size > _MAX_BYTES:
+            raise FormatError(
+                f"{path} has {state.st_size} bytes, and at most {_MAX_BYTES} are supported for "
+                "what should be a text; download it again."
+            )
+        return path.read_bytes()
     except FileNotFoundError:
         raise FormatError(f"There is no file {path}; download the whole model folder.") from None
     except OSError as error:
         raise FormatError(f"The file {path} cannot be read: {error}.") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in the file at `path`. Raises FormatError."""
+    raw = read_small_file(path)
+    other = what_it_is(raw[:SHOWN])
+    if other is not None:
+        raise FormatError(f"{path} is not a JSON file: {other}.")
     return parse_object(raw, str(path))
 
 

@@ -19,16 +19,17 @@ from typing import Any
 
 from crossinfer.core.cache import atomic_write
 from crossinfer.core.dtypes import DType
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.json_file import parse_object
+from crossinfer.formats.other_files import SHOWN, what_it_is
 from crossinfer.formats.tensors import StoredTensor, TensorSource, map_file, overlapping
 
 DTYPE_BY_NAME = {"F32": DType.F32, "F16": DType.F16, "BF16": DType.BF16, "I32": DType.I32}
 NAME_BY_DTYPE = {dtype: name for name, dtype in DTYPE_BY_NAME.items()}
 
-# The limit of the reference implementation: a header is text, and no model needs that much.
-_MAX_HEADER_BYTES = 100_000_000
+# A header is text, about a hundred bytes for each tensor; what is longer would only take long.
+_MAX_HEADER_BYTES = 8_000_000
 _METADATA = "__metadata__"
 
 
@@ -48,6 +49,9 @@ class SafetensorsFile:
         """
         path = Path(path)
         data = map_file(path)
+        other = what_it_is(bytes(data[:SHOWN]))
+        if other is not None:
+            raise FormatError(f"{path} is not a safetensors file: {other}.")
         if data.nbytes < 8:
             raise FormatError(f"{path} is too short for a safetensors file; download it again.")
         header_bytes = int.from_bytes(data[:8], "little")
@@ -66,30 +70,34 @@ class SafetensorsFile:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _read_tensor(path: Path, name: str, entry: Any, data: memoryview) -> tuple[StoredTensor, int]:
     """The tensor and where it begins in the data section."""
 
     def fail(problem: str) -> FormatError:
-        return FormatError(f"{path}: tensor {name!r} {problem}.")
+        return FormatError(f"{path}: tensor {shown(name)} {problem}.")
 
     if not isinstance(entry, dict):
         raise fail("is not described by a JSON object; the file is damaged, so download it again")
     label, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(shape, list) or not all(map(_is_size, shape)):
-        raise fail(f"has the shape {shape}, not a list of sizes; download the file again")
+        raise fail(f"has the shape {shown(shape)}, not a list of sizes; download the file again")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise fail(f"has the data_offsets {offsets}, not two positions; download the file again")
+        raise fail(
+            f"has the data_offsets {shown(offsets)}, not two positions; download the file again"
+        )
     if not isinstance(label, str) or label not in DTYPE_BY_NAME:
-        raise fail(f"is stored as {label}, which is not supported; convert it to F32, F16 or BF16")
+        raise fail(
+            f"is stored as {shown(label)}, which is not supported; convert it to F32, F16 or BF16"
+        )
     begin, end = offsets
     size = DTYPE_BY_NAME[label].bytes_for(shape)
     if end - begin != size:
         raise fail(
-            f"takes {size} bytes as {label} {shape}, but its data_offsets {offsets} hold "
-            f"{end - begin}; download the file again"
+            f"takes {shown(size)} bytes as {label} {shown(shape)}, but its data_offsets {offsets} "
+            f"hold {end - begin}; download the file again"
         )
     if end > data.nbytes:
         raise fail(
@@ -107,7 +115,9 @@ def _read_tensors(path: Path, header: dict[str, Any], data: memoryview) -> dict[
         tensors[name] = tensor
         extents.append((begin, begin + tensor.size_in_bytes, name))
     for first, second in overlapping(extents):
-        raise FormatError(f"{path}: tensors {first!r} and {second!r} overlap; download it again.")
+        raise FormatError(
+            f"{path}: tensors {shown(first)} and {shown(second)} overlap; download it again."
+        )
     used = sum(tensor.size_in_bytes for tensor in tensors.values())
     if used != data.nbytes:
         raise FormatError(

@@ -6,6 +6,9 @@ import dataclasses
 
 from crossinfer.core.errors import FormatError
 
+_MAX_CONTEXT = 1 << 30
+"""Positions are 32-bit integers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling:
@@ -21,6 +24,17 @@ class RopeScaling:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     """yarn: the factor on cosine and sine; None: 0.1·ln(factor) + 1."""
+
+    def validate(self, where: str) -> None:
+        """Raises FormatError, naming the file `where`, if the numbers make no sense."""
+        sensible = (
+            self.original_context >= 1
+            and self.high_freq_factor > self.low_freq_factor > 0
+            and self.beta_fast > self.beta_slow > 0
+            and (self.attention_factor is None or self.attention_factor > 0)
+        )
+        if not sensible:
+            raise FormatError(f"{where}: the numbers of the rotary scaling make no sense: {self}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +65,21 @@ class ModelConfig:
                       "vocabulary", "context"):  # fmt: skip
             if getattr(self, field) < 1:
                 raise FormatError(f"{where}: {field} is {getattr(self, field)}; it is at least 1.")
+        if self.context > _MAX_CONTEXT:
+            raise FormatError(
+                f"{where}: the context is {self.context} tokens; at most {_MAX_CONTEXT} are "
+                "supported, so the file is damaged."
+            )
         if self.heads % self.kv_heads:
             raise FormatError(
                 f"{where}: {self.heads} attention heads cannot share {self.kv_heads} KV heads."
             )
         if self.head_dim % 2:
             raise FormatError(f"{where}: the head dimension {self.head_dim} is odd.")
-        for field in ("norm_eps", "rope_base"):
+        for field, least in (("norm_eps", 0), ("rope_base", 1)):
             value = getattr(self, field)
-            if not 0 < value < float("inf"):
-                raise FormatError(f"{where}: {field} is {value}; it is a positive number.")
+            if not least < value < float("inf"):
+                raise FormatError(f"{where}: {field} is {value}; it is a number above {least}.")
+        if self.rope_scaling is not None:
+            self.rope_scaling.validate(where)
         return self

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
 from crossinfer.models.config import ModelConfig, RopeScaling
 from crossinfer.models.keys import Keys
 
@@ -62,7 +62,7 @@ def _scaling(keys: Keys, context: int) -> RopeScaling | None:
         return None
     if kind not in ("linear", "yarn"):
         raise FormatError(
-            f"{keys.where}: the rotary scaling {kind!r} is not supported; linear and yarn are "
+            f"{keys.where}: the rotary scaling {shown(kind)} is not supported; linear and yarn are "
             "(llama3's is in the tensor rope_freqs)."
         )
     return RopeScaling(

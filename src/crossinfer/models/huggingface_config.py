@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
 from crossinfer.models.config import ModelConfig, RopeScaling
 from crossinfer.models.keys import Keys
 
@@ -32,7 +32,7 @@ def config_from_huggingface(config: Mapping[str, Any], where: str) -> ModelConfi
     # transformers 5 keeps the base and the scaling together in rope_parameters.
     values = keys.get("rope_parameters") or keys.get("rope_scaling") or {}
     if not isinstance(values, Mapping):
-        raise FormatError(f"{where}: the rotary parameters are {values!r}, not an object.")
+        raise FormatError(f"{where}: the rotary parameters are {shown(values)}, not an object.")
     rope = Keys(values, where)
     _refuse_unsupported(rope, _ROPE_MUST_BE)
     hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
@@ -50,7 +50,7 @@ def config_from_huggingface(config: Mapping[str, Any], where: str) -> ModelConfi
         norm_eps=keys.number("rms_norm_eps"),
         rope_base=rope.number("rope_theta", keys.number("rope_theta", 10000.0)),
         rope_scaling=_scaling(rope, context),
-        tied_embeddings=bool(keys.get("tie_word_embeddings")),
+        tied_embeddings=keys.flag("tie_word_embeddings"),
     ).validate(where)
 
 
@@ -59,7 +59,7 @@ def _refuse_unsupported(keys: Keys, supported: Mapping[str, Any]) -> None:
         given = keys.get(key)
         if given is not None and given != value:
             only = "" if value is None else f"; only {value!r} is"
-            raise FormatError(f"{keys.where}: {key} = {given!r} is not supported{only}.")
+            raise FormatError(f"{keys.where}: {key} = {shown(given)} is not supported{only}.")
 
 
 def _scaling(rope: Keys, context: int) -> RopeScaling | None:
@@ -68,7 +68,7 @@ def _scaling(rope: Keys, context: int) -> RopeScaling | None:
         return None
     if kind not in ("linear", "llama3", "yarn"):
         raise FormatError(
-            f"{rope.where}: the rotary scaling {kind!r} is not supported; "
+            f"{rope.where}: the rotary scaling {shown(kind)} is not supported; "
             "linear, llama3 and yarn are."
         )
     attention = rope.get("attention_factor")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
+
+_LARGEST = 2.0**63
+"""In magnitude; beyond are counts that overflow, and infinity."""
 
 
 class Keys:
@@ -30,9 +32,9 @@ class Keys:
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not math.isfinite(value)
+            or not abs(value) <= _LARGEST
         ):
-            raise FormatError(f"{self.where}: {self._prefix}{key} is {value!r}, not a number.")
+            raise FormatError(f"{self.where}: {self._prefix}{key} is {shown(value)}, not a number.")
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -54,5 +56,14 @@ class Keys:
         value = self.get(key)
         value = default if value is None else value
         if value is not None and not isinstance(value, str):
-            raise FormatError(f"{self.where}: {self._prefix}{key} is {value!r}, not a text.")
+            raise FormatError(f"{self.where}: {self._prefix}{key} is {shown(value)}, not a text.")
         return value
+
+    def flag(self, key: str) -> bool:
+        """True or false, false if it is missing; raises FormatError if it is something else."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise FormatError(
+                f"{self.where}: {self._prefix}{key} is {shown(value)}, neither true nor false."
+            )
+        return bool(value)

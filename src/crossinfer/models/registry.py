@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from crossinfer.core.errors import FormatError
+from crossinfer.core.errors import FormatError, shown
 from crossinfer.graph.graph import Graph
 from crossinfer.hal.kernel import Operand
 from crossinfer.models import llama, qwen2, qwen3
@@ -24,6 +24,7 @@ def find_architecture(name: str, where: str) -> GraphFunction:
     """The graph function of an architecture. Raises FormatError, naming the file `where`."""
     if name not in ARCHITECTURES:
         raise FormatError(
-            f"{where}: the architecture {name!r} is not supported; {', '.join(ARCHITECTURES)} are."
+            f"{where}: the architecture {shown(name)} is not supported; "
+            f"{', '.join(ARCHITECTURES)} are."
         )
     return ARCHITECTURES[name]

@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from crossinfer.core.errors import TemplateError
 from crossinfer.text.chat_template import ChatTemplate, Message, check_messages
+from crossinfer.text.literals import Literals
 from crossinfer.text.special_marks import SpecialMarks, texts_in
 from crossinfer.text.tokenizer import Tokenizer
 
@@ -42,6 +44,29 @@ def chat_template_for(source: str | None, tokenizer: Tokenizer) -> ChatTemplate:
         None if i is None else tokenizer.token_text(i) for i in (tokenizer.bos_id, tokenizer.eos_id)
     )
     return ChatTemplate(source, bos_token=bos, eos_token=eos)
+
+
+def turn_end_ids(tokenizer: Tokenizer, template: ChatTemplate) -> frozenset[int]:
+    """The control token that `template` writes behind an answer, which so ends a turn.
+
+    None where it writes something else, or renders no answer by itself.
+    """
+    answer = "\ue000answer\ue000"
+    messages = [
+        {"role": "user", "content": "question"},
+        {"role": "assistant", "content": answer},
+    ]
+    try:
+        rendered = template.render(messages, add_generation_prompt=False)
+    except TemplateError:
+        return frozenset()
+    _, found, tail = rendered.rpartition(answer)
+    for start, stop in Literals(tokenizer.special_texts).spans(tail if found else ""):
+        token = tokenizer.special_texts[tail[start:stop]]
+        if not tail[:start].strip() and token != tokenizer.bos_id:
+            return frozenset((token,))
+        break
+    return frozenset()
 
 
 def encode_chat(

@@ -1,23 +1,28 @@
 """Chat templates: a conversation to the text that the model was trained on.
 
-Templates are programs from strangers; they run in jinja2's immutable sandbox, with what
-transformers' `apply_chat_template` gives them.
+Templates are programs from strangers; they run in a sandbox within a budget of work, with what
+transformers' `apply_chat_template` gives them (`template_sandbox`).
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import traceback
+import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crossinfer.core.errors import TemplateError
+from crossinfer.text.template_budget import TemplateLimit, spending
 
 if TYPE_CHECKING:
     import jinja2
 
 Message = Mapping[str, Any]
+
+# The longest official ones have 20,000 characters; compiling takes time for each.
+_LONGEST = 100_000
+_LONGEST_REASON = 500
 
 
 class ChatTemplate:
@@ -30,13 +35,27 @@ class ChatTemplate:
 
     @functools.cached_property
     def _compiled(self) -> jinja2.Template:
+        # Loading jinja takes a while, and not every use of a model needs it.
         import jinja2
 
+        from crossinfer.text.template_sandbox import TemplateEnvironment
+
+        if len(self.source) > _LONGEST:
+            raise TemplateError(
+                f"The model's chat template has {len(self.source)} characters; at most {_LONGEST} "
+                "are taken."
+            )
         try:
-            return _environment().from_string(self.source)
+            with spending(None):
+                return TemplateEnvironment().from_string(self.source)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(
                 f"The model's chat template has an error in line {error.lineno}: {error.message}"
+            ) from error
+        except (SyntaxError, RecursionError, MemoryError, TemplateLimit, ValueError) as error:
+            raise TemplateError(
+                f"The model's chat template cannot be compiled{_parsed_line(error)}: its blocks or "
+                "expressions are nested too deeply."
             ) from error
 
     def render(
@@ -64,9 +83,12 @@ class ChatTemplate:
         }
         template = self._compiled
         try:
-            return template.render(values)
+            with spending(values):
+                return template.render(values)
         except Exception as error:  # a template's code can raise anything
-            why = str(error) or type(error).__name__
+            why = (str(error) or type(error).__name__)[:_LONGEST_REASON]
+            if isinstance(error, RecursionError):  # Python's words for it vary
+                why = "its macros or loops call themselves too deeply"
             raise TemplateError(
                 f"The model's chat template failed{_line_of(error)}: {why}"
             ) from error
@@ -99,54 +121,16 @@ def check_messages(messages: Sequence[Message]) -> None:
             )
 
 
-def _environment() -> jinja2.Environment:
-    import datetime
+def _parsed_line(error: Exception) -> str:
+    """Where in the template jinja's parser was when `error` arose, if it was there."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [frame.f_locals.get("lineno") for frame in frames if _is_parser(frame)]
+    known = [line for line in lines if isinstance(line, int)]
+    return f" in line {known[-1]}" if known else ""
 
-    import jinja2
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import Node, Scope
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
-        """`{% generation %}` marks answers for training; here it only wraps its body."""
-
-        tags = {"generation"}  # noqa: RUF012 - the base class declares it so
-
-        def parse(self, parser: Parser) -> Node:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return Scope(body, lineno=line)
-
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def tojson(
-        value: Any,
-        ensure_ascii: bool = False,
-        indent: int | None = None,
-        separators: tuple[str, str] | None = None,
-        sort_keys: bool = False,
-    ) -> str:
-        # Jinja's own escapes HTML, which no model was trained on.
-        return json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-
-    def strftime_now(form: str) -> str:
-        return datetime.datetime.now().strftime(form)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = tojson
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = strftime_now
-    return environment
+def _is_parser(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "jinja2.parser"
 
 
 def _line_of(error: Exception) -> str:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Detokenizer:
     """Turns a sequence of tokens into text as they arrive.
 
-    The pieces of `push` and the last one of `finish` join to `Tokenizer.decode` of all ids. Bytes
-    that may still become a character are held back; bytes that no longer can come out as U+FFFD.
-    One detokenizer serves one sequence.
+    The pieces of `push` and the last one of `finish` join to `Tokenizer.decode` of all ids as
+    `continued`. Bytes that may still become a character are held back; bytes that no longer can
+    come out as U+FFFD. One detokenizer serves one sequence.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crossinfer.core.errors import TokenizerError
+import numpy as np
+
+from crossinfer.core.dtypes import Array
+from crossinfer.core.errors import TokenizerError, shown
+from crossinfer.text import byte_level, gguf_vocabulary
+from crossinfer.text.encoders import LibraryEncoder
+from crossinfer.text.gguf_vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    read_flag,
+    read_special_id,
+)
 from crossinfer.text.pre_tokenizers import PreTokenizer, pre_tokenizer_named
+from crossinfer.text.sentencepiece import SPACE, Pieces, SentencePieceEncoder
 from crossinfer.text.tokenizer import Tokenizer
 
-CONTROL, USER_DEFINED, UNUSED, BYTE = 3, 4, 5, 6
 _END_KEYS = ("eos", "eot", "eom")
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -23,37 +36,129 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     specification in ggml's `docs/gguf.md`.
     """
     model = metadata.get("tokenizer.ggml.model")
-    if model != "gpt2":
-        raise TokenizerError(
-            f"The file's tokenizer (tokenizer.ggml.model) is {model!r}; only byte-level BPE, "
-            "'gpt2', is supported."
-        )
-    rules = pre_tokenizer_named(metadata.get("tokenizer.ggml.pre", "default"))
-    tokens = _strings(metadata, "tokens")
-    types = _types(metadata, len(tokens))
-    special = {i: kind for i, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED)}
-    ends = (_token_id(metadata, name) for name in _END_KEYS)
-    return Tokenizer(
-        _library(tokens, _strings(metadata, "merges"), special, rules),
-        tokens,
-        control=(i for i, kind in special.items() if kind == CONTROL),
-        literal=_literal(tokens, types),
-        bos_id=_token_id(metadata, "bos"),
-        eos_id=_token_id(metadata, "eos"),
-        end_ids=[i for i in ends if i is not None],
-        add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", rules.add_bos)),
+    if model == "gpt2":
+        return _byte_level(metadata)
+    if model == "llama":
+        return _sentencepiece(metadata)
+    raise TokenizerError(
+        f"The file's tokenizer (tokenizer.ggml.model) is {shown(model)}; supported are byte-level "
+        "BPE, 'gpt2', and SentencePiece, 'llama'."
     )
 
 
+def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
+    rules = pre_tokenizer_named(metadata.get("tokenizer.ggml.pre", "default"))
+    tokens = gguf_vocabulary.read_tokens(metadata)
+    types = gguf_vocabulary.read_types(metadata, tokens)
+    merges = gguf_vocabulary.read_strings(metadata, "merges")
+    literal = {i: tokens[i].encode() for i in _of_type(types, UNKNOWN, CONTROL, USER_DEFINED)}
+    literal |= dict.fromkeys(_of_type(types, UNUSED), b"")
+    literal |= {i: bytes([gguf_vocabulary.read_byte(tokens, i)]) for i in _of_type(types, BYTE)}
+    library, unspelled = _library(tokens, merges, types, rules)
+    return Tokenizer(
+        LibraryEncoder(library, unspelled),
+        tokens,
+        spell=byte_level.to_bytes,
+        literal=literal,
+        control=_of_type(types, UNKNOWN, CONTROL),
+        added=_of_type(types, CONTROL, USER_DEFINED),
+        add_bos=read_flag(metadata, "add_bos_token", rules.add_bos),
+        **_special_ids(metadata, len(tokens)),
+    )
+
+
+def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
+    tokens = gguf_vocabulary.read_tokens(metadata)
+    types = gguf_vocabulary.read_types(metadata, tokens)
+    scores = gguf_vocabulary.read_scores(metadata, len(tokens))
+    space_prefix = read_flag(metadata, "add_space_prefix", True)
+    special = _special_ids(metadata, len(tokens))
+    # Files that name no special tokens mean the ones that SentencePiece calls so.
+    by_text = {tokens[i]: i for i in _of_type(types, UNKNOWN, CONTROL)}
+    for name, text in (("bos_id", "<s>"), ("eos_id", "</s>")):
+        if special[name] is None:
+            special[name] = by_text.get(text)
+    unknown = read_special_id(metadata, "unknown", len(tokens))
+    unknown = by_text.get("<unk>") if unknown is None else unknown
+    byte_of = {i: gguf_vocabulary.read_byte(tokens, i) for i in _of_type(types, BYTE)}
+    pieces = Pieces(
+        ids={tokens[i]: i for i in _of_type(types, NORMAL)},
+        scores=scores,
+        byte_ids=_byte_ids(byte_of, unknown),
+        unknown=unknown,
+    )
+    # User-defined tokens are matched in the text as it is, so their spaces are spaces.
+    always = {tokens[i].replace(SPACE, " "): i for i in _of_type(types, USER_DEFINED)}
+    literal = {i: tokens[i].encode() for i in _of_type(types, UNKNOWN, CONTROL)}
+    literal |= {i: text.encode() for text, i in always.items()}
+    literal |= dict.fromkeys(_of_type(types, UNUSED), b"")
+    literal |= {i: bytes([byte]) for i, byte in byte_of.items()}
+    control = {tokens[i]: i for i in _of_type(types, CONTROL)}
+    return Tokenizer(
+        SentencePieceEncoder(pieces, control=control, always=always, space_prefix=space_prefix),
+        tokens,
+        spell=lambda token: token.replace(SPACE, " ").encode(),
+        literal=literal,
+        control=by_text.values(),
+        added=_of_type(types, CONTROL, USER_DEFINED),
+        space_prefix=space_prefix,
+        add_bos=read_flag(metadata, "add_bos_token", True),
+        **special,
+    )
+
+
+def _byte_ids(byte_of: Mapping[int, int], unknown: int | None) -> list[int]:
+    """The token of each byte, or none at all where an unknown token stands for the rest."""
+    ids = {byte: i for i, byte in byte_of.items()}
+    missing = [byte for byte in range(256) if byte not in ids]
+    if not missing:
+        return [ids[byte] for byte in range(256)]
+    if ids:
+        raise TokenizerError(
+            f"The vocabulary has byte tokens, but none for <0x{missing[0]:02X}>; the file is "
+            "damaged or was converted wrongly."
+        )
+    if unknown is None:
+        raise TokenizerError(
+            "The vocabulary has neither byte tokens nor an unknown token, so most texts cannot be "
+            "spelled in it; the file is damaged or was converted wrongly."
+        )
+    return []
+
+
+def _special_ids(metadata: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """The arguments of Tokenizer that name special tokens."""
+    ends = (read_special_id(metadata, name, size) for name in _END_KEYS)
+    return {
+        "bos_id": read_special_id(metadata, "bos", size),
+        "eos_id": read_special_id(metadata, "eos", size),
+        "end_ids": [i for i in ends if i is not None],
+    }
+
+
+def _of_type(types: Array, *wanted: int) -> list[int]:
+    ids: list[int] = np.flatnonzero(np.isin(types, wanted)).tolist()
+    return ids
+
+
 def _library(
-    tokens: Sequence[str], merges: Sequence[str], special: Mapping[int, int], rules: PreTokenizer
-) -> Any:
+    tokens: Sequence[str], merges: Sequence[str], types: Array, rules: PreTokenizer
+) -> tuple[Any, frozenset[int]]:
+    """The library's tokenizer, and the bytes that it has no token for."""
     import tokenizers
     from tokenizers import models, normalizers
 
     halves = (merge.partition(" ") for merge in merges)
     pairs = [(left, right) for left, _, right in halves]
     vocabulary = {token: i for i, token in enumerate(tokens)}
+    unspelled = frozenset(
+        byte for byte, char in byte_level.BYTE_TO_CHAR.items() if char not in vocabulary
+    )
+    if len(unspelled) == 256:
+        raise TokenizerError(
+            "The vocabulary has no byte tokens, so no text can be spelled in it; the file is "
+            "damaged or was converted wrongly."
+        )
     try:
         bpe = models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=rules.ignore_merges)
     except Exception as error:  # the library raises bare Exception and TypeError
@@ -63,66 +168,18 @@ def _library(
         library.normalizer = normalizers.NFC()
     library.pre_tokenizer = rules.build()
     added = [
-        tokenizers.AddedToken(tokens[i], special=kind == CONTROL, normalized=False)
-        for i, kind in special.items()
-        if tokens[i]
+        tokenizers.AddedToken(tokens[i], special=bool(types[i] == CONTROL), normalized=False)
+        for i in _of_type(types, CONTROL, USER_DEFINED)
     ]
     library.add_tokens(added)
-    return library
+    return library, unspelled
 
 
 def _bad_merge(pairs: Sequence[tuple[str, str]], vocabulary: Mapping[str, int], why: object) -> str:
     for number, (left, right) in enumerate(pairs):
         if not {left, right, left + right} <= vocabulary.keys():
             return (
-                f"Entry {number} of tokenizer.ggml.merges, {f'{left} {right}'!r}, does not join "
-                "two tokens of the vocabulary to a third; the file is damaged."
+                f"Entry {number} of tokenizer.ggml.merges, {shown(f'{left} {right}')}, does not "
+                "join two tokens of the vocabulary to a third; the file is damaged."
             )
     return f"The file's vocabulary and merges cannot be used: {why}."
-
-
-def _literal(tokens: Sequence[str], types: Sequence[int]) -> dict[int, bytes]:
-    """The bytes of the tokens that are not written in byte-level characters."""
-    literal: dict[int, bytes] = {}
-    for i, kind in enumerate(types):
-        if kind in (CONTROL, USER_DEFINED):
-            literal[i] = tokens[i].encode("utf-8", "replace")
-        elif kind == UNUSED:
-            literal[i] = b""
-        elif kind == BYTE:
-            match = _BYTE_TOKEN.fullmatch(tokens[i])
-            if match is None:
-                raise TokenizerError(
-                    f"Token {i} is marked as a byte, but is written {tokens[i]!r} instead of like "
-                    "<0x0A>; the file is damaged."
-                )
-            literal[i] = bytes.fromhex(match[1])
-    return literal
-
-
-def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
-    value = metadata.get(f"tokenizer.ggml.{name}")
-    if not isinstance(value, list) or not value:
-        raise TokenizerError(
-            f"The file's vocabulary cannot be read: tokenizer.ggml.{name} is missing, empty, or "
-            "not a list of strings."
-        )
-    return value
-
-
-def _types(metadata: Mapping[str, Any], size: int) -> list[int]:
-    value = metadata.get("tokenizer.ggml.token_type")
-    if value is None:
-        return [1] * size
-    types = list(value) if isinstance(value, list) else value.tolist()
-    if len(types) != size:
-        raise TokenizerError(
-            f"tokenizer.ggml.token_type has {len(types)} entries for {size} tokens; the file is "
-            "damaged."
-        )
-    return types
-
-
-def _token_id(metadata: Mapping[str, Any], name: str) -> int | None:
-    value = metadata.get(f"tokenizer.ggml.{name}_token_id")
-    return None if value is None else int(value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from crossinfer.core.errors import TemplateError
+from crossinfer.text.literals import Literals
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class SpecialMarks:
         if len(self._marks) < len(firsts):
             raise TemplateError("The messages use all private-use characters; remove some of them.")
         self._originals = {ord(mark): char for char, mark in self._marks.items()}
-        self._starts = re.compile(f"(?={any_of(specials).pattern})", re.DOTALL)
+        self._specials = Literals(specials)
         beginnings = (text[:end] for text in specials for end in range(1, len(text)))
         # Plain words are left alone: templates compare roles with them.
         self._prefixes = {text for text in beginnings if not text.isalnum()}
@@ -64,7 +64,7 @@ class SpecialMarks:
         return value
 
     def _mark_text(self, text: str) -> str:
-        starts = {match.start() for match in self._starts.finditer(text)}
+        starts = set(self._specials.starts(text))
         # The beginning of a special text may be completed by what the template puts behind it.
         end = len(text.rstrip())
         starts.update(
@@ -80,12 +80,6 @@ class SpecialMarks:
 
 def _escape(code: int) -> str:
     return f"\\u{code:04x}"
-
-
-def any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches the longest of `texts` at a place, as the library does; nothing if there are none."""
-    longest_first = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
 def texts_in(value: Any) -> Iterator[str]:
