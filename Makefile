@@ -11,7 +11,7 @@ ARGS ?=
 # with them. (The command line sets this itself.)
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run shaders wheel test test-slow lint clean
+.PHONY: run shaders wheel test test-slow fuzz lint clean
 
 run: $(VENV)/installed
 	@$(BIN)/crossinfer demo-model >/dev/null
@@ -35,6 +35,11 @@ test-slow: $(VENV)/tested shaders
 	@scripts/install_vulkan.sh
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+# Opens model files with random changes; stops at anything that is not a plain sentence.
+SECONDS ?= 600
+fuzz: $(VENV)/tested
+	$(BIN)/python -m tests.fuzz_files --seconds $(SECONDS)
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check
