@@ -40,6 +40,14 @@ def gguf_with(path: Path, changes: Mapping[str, Any]) -> GGUFFile:
         ({"qwen3.rope.freq_base": float("nan")}, "freq_base is nan, not a number"),
         ({"qwen3.rope.scaling.type": "longrope"}, "'longrope' is not supported"),
         ({"qwen3.feed_forward_length": 100}, "has the shape .* make it"),
+        (
+            {
+                "qwen3.rope.scaling.type": "yarn",
+                "qwen3.rope.scaling.factor": 4.0,
+                "qwen3.rope.scaling.attn_factor": 2.0,
+            },
+            "attn_factor is 2.0; only 1 is supported",
+        ),
         ({"qwen3.attention.value_length": 8}, "only equal ones are supported"),
     ],
 )
@@ -106,3 +114,15 @@ def test_checkpoint_names() -> None:
     assert checkpoint_name("blk.12.attn_q.weight") == "model.layers.12.self_attn.q_proj.weight"
     assert checkpoint_name("output.weight") == "lm_head.weight"
     assert checkpoint_name("blk.0.something_else.weight") == "blk.0.something_else.weight"
+
+
+def test_yarn_borders_are_read(tiny_models: TinyModels) -> None:
+    changes = {
+        "qwen3.rope.scaling.type": "yarn",
+        "qwen3.rope.scaling.factor": 4.0,
+        "qwen3.rope.scaling.yarn_beta_fast": 20.0,
+        "qwen3.rope.scaling.yarn_beta_slow": 2.0,
+    }
+    scaling = load_model(gguf_with(tiny_models("tiny-qwen3"), changes)).config.rope_scaling
+    assert scaling is not None
+    assert (scaling.beta_fast, scaling.beta_slow) == (20.0, 2.0)

@@ -65,10 +65,15 @@ def _scaling(keys: Keys, context: int) -> RopeScaling | None:
             f"{keys.where}: the rotary scaling {shown(kind)} is not supported; linear and yarn are "
             "(llama3's is in the tensor rope_freqs)."
         )
+    for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
+        if keys.number(key, 1.0) != 1:
+            raise FormatError(f"{keys.where}: {key} is {keys.number(key)}; only 1 is supported.")
     return RopeScaling(
         kind=kind,
         factor=keys.positive("rope.scaling.factor"),
         original_context=keys.integer("rope.scaling.original_context_length", context),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
     )
 
 
