@@ -40,3 +40,12 @@ def test_an_upload_lets_go_of_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     part = map_file(tmp_path / "file")[1024:2048]
     NullDevice().upload(part, (256,), DType.F32)
     assert released == [part]
+
+
+def test_replays_leave_nothing_behind() -> None:
+    """What is kept of submissions must not grow with every token."""
+    with NullDevice() as device:
+        recording = device.recorder().finish()
+        for _ in range(100):
+            device.submit(recording).wait()
+        assert len(device._in_flight) == 1

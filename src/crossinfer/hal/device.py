@@ -179,8 +179,10 @@ class Device(DeviceHooks):
                 )
         fence = self._make_fence(recording)
         with self._lock:
-            recording.fence = fence
+            # In this order: with its new fence, the recording's entry from an earlier submission
+            # would count as pending again, and the list would grow with every replay.
             self._in_flight = [*self._pending(), recording]
+            recording.fence = fence
         try:
             self._submit(recording, params, fence)
         except DeviceError as error:

@@ -1,0 +1,302 @@
+"""A GPU through the engine, end to end, against what its memory gives and against llama.cpp.
+
+    python -m benchmarks.gpu                                    Vulkan, all models (17 GB of disk)
+    python -m benchmarks.gpu --device vulkan:1 --models qwen2.5-0.5b:f16 qwen2.5-7b:q8_0
+    python -m benchmarks.gpu --models tiny-qwen2:f16 --megabytes 16        on a software driver
+
+For each model, whose weights are random and made on the spot: greedy decode and prefill in tokens
+a second and as ratios to the peer's; the bytes of weights that a token reads, their rate, and its
+share of the rate of one large linear_vec f16 (`read`, measured first); dispatches and barriers of a
+step; the medians of a step's wait, of the download of its token, of the submission, and of the rest
+of the host's time between two submissions; device times by kernel family, which timestamps
+lengthen; the rate of prefill's products, and torch's where it has a GPU. `--check` names the models
+whose greedy tokens and prefill are compared with the CPU backend's, wherever the gap of its two
+best logits counts.
+
+The peer's figures are llama.cpp's (0c1e570, CUDA backend, sm_90, f16, random weights of the same
+shapes, flash attention off) on one H200, measured on 2026-11-29; those of prefill vary by a third.
+Shaders must have been compiled before (`python -m crossinfer.kernels.build`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from benchmarks.gpu_smoke import Work, device_seconds, product
+
+from crossinfer import LLM
+from crossinfer.core.dtypes import DType
+from crossinfer.core.errors import CrossinferError
+from crossinfer.engine.generation import FinishReason, Generation
+from crossinfer.engine.recorded_plan import RecordedPlan
+from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.tolerance import Tolerance, row_error
+from crossinfer.hal.buffer import Access, Role
+from crossinfer.hal.device import Device
+from crossinfer.hal.recording import DispatchCommand, Recording
+from crossinfer.hal.registry import open_device
+from crossinfer.testing.models import write_model
+from crossinfer.testing.shapes import SHAPES, Kind
+
+MODELS = ("qwen2.5-0.5b:f16", "qwen2.5-1.5b:f16", "qwen2.5-7b:f16", "qwen2.5-7b:q8_0")
+PEER = {
+    "qwen2.5-0.5b:f16": (670, 51_000),
+    "qwen2.5-1.5b:f16": (397, 36_000),
+    "qwen2.5-7b:f16": (182.6, 18_000),
+}
+"""Tokens a second of decode and of prefill."""
+SHORT_PROMPT = 16
+CLEAR_GAP = 10 * Tolerance.HALF.value
+"""Of a row's largest logit: the KV cache holds float16."""
+
+
+def main() -> int:
+    options = parse()
+    failed = 0
+    with open_device(options.device) as device, tempfile.TemporaryDirectory() as folder:
+        print(f"{device.info.name}: {device.info.description}, {device.info.driver}")
+        read = read_rate(device, options.megabytes)
+        print(f"read: {read / 1e9:.0f} GB/s, the 100% of what follows", flush=True)
+        for model in options.models:
+            path = Path(folder) / "model.gguf"
+            try:
+                measure(device, model, path, read, options)
+            except CrossinferError as error:
+                print(f"{model}: {type(error).__name__}: {error}", flush=True)
+                failed += 1
+            finally:
+                path.unlink(missing_ok=True)
+    return 1 if failed else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
+    parser.add_argument("--device", default="vulkan")
+    parser.add_argument("--models", nargs="+", default=MODELS, help="shape:format")
+    parser.add_argument("--check", nargs="*", default=MODELS[:1], help="of these, shape:format")
+    parser.add_argument("--tokens", type=int, default=128, help="generated")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of prefill")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=3072, help="of the read")
+    return parser.parse_args()
+
+
+def read_rate(device: Device, megabytes: int) -> float:
+    """Bytes a second of a product that does nothing but read weights, which are random."""
+    work, columns = Work(device), product(1, DType.F16)["x"].shape[1]
+    rows = (megabytes << 20) // (2 * columns)
+    values = np.random.default_rng(4).standard_normal((min(rows, 4096), columns), np.float32)
+    data = np.resize(values.astype(np.float16), (rows, columns))
+    weight = device.upload(data, data.shape, DType.F16, Role.WEIGHT)
+    try:
+        dispatches = work.dispatches(Linear(), product(rows, DType.F16), weight=weight.view())
+        return weight.size_in_bytes / device_seconds(device, dispatches)
+    finally:
+        work.free()
+        weight.free()
+
+
+def measure(
+    device: Device, model: str, path: Path, read: float, options: argparse.Namespace
+) -> None:
+    started = time.perf_counter()
+    name, _, storage = model.partition(":")
+    write_model(name, storage, path)
+    written = time.perf_counter()
+    context = min(SHAPES[name].context_length, options.prompt + options.tokens)
+    with LLM(path, device, context=context) as llm:
+        loaded = time.perf_counter()
+        print(f"\n{model} (made in {written - started:.0f} s, loaded in {loaded - written:.0f} s)")
+        answer = decode(llm, model, read, options)
+        prefill(llm, model, options)
+        kernel_times(llm)
+        if model in options.check:
+            check(llm, path, answer)
+    sys.stdout.flush()
+
+
+class Calls:
+    """When calls of a method began and ended, and their arguments."""
+
+    def __init__(self, owner: type, name: str) -> None:
+        self.started: list[float] = []
+        self.ended: list[float] = []
+        self.arguments: tuple[Any, ...] = ()
+        original = getattr(owner, name)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self.started.append(time.perf_counter())
+            result = original(*arguments, **named)
+            self.ended.append(time.perf_counter())
+            self.arguments = arguments
+            return result
+
+        self.watching = mock.patch.object(owner, name, watched)
+
+
+def generate(llm: LLM, seed: int, prompt: int, tokens: int) -> tuple[list[int], Generation]:
+    """A greedy answer of full length, to a random prompt that has one."""
+    while True:
+        given = np.random.default_rng(seed).integers(llm.tokenizer.vocab_size, size=prompt)
+        answer = llm.generate(given.tolist(), max_tokens=tokens, temperature=0.0)
+        if answer.finish_reason is FinishReason.LENGTH:
+            return given.tolist(), answer
+        seed += 1000
+
+
+def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> list[int]:
+    """Prints how fast; returns the tokens of a prompt and its answer."""
+    tokens = options.tokens
+    prompt, answer = generate(llm, 0, SHORT_PROMPT, tokens)
+    speeds = [
+        generate(llm, 0, SHORT_PROMPT, tokens)[1].stats.decode_tokens_per_s
+        for _ in range(options.repeats)
+    ]
+    speed = statistics.median(speeds)
+    runs = Calls(RecordedPlan, "run")
+    submits, downloads = Calls(Device, "submit"), Calls(Device, "download")
+    with runs.watching, submits.watching, downloads.watching:
+        generate(llm, 0, SHORT_PROMPT, tokens)
+    recording = submits.arguments[1]
+    size = weight_bytes(recording)
+    compared = against(speed, model, 0)
+    print(
+        f"decode {tokens}: {speed:.1f} tokens/s{compared} ({min(speeds):.1f} to "
+        f"{max(speeds):.1f}); {size / 1e9:.3f} GB a token, {size * speed / 1e9:.0f} GB/s, "
+        f"{size * speed / read:.1%} of read"
+    )
+    dispatches = [c for c in recording.commands if isinstance(c, DispatchCommand)]
+    barriers = sum(c.barrier is not None for c in dispatches)
+    waits = np.subtract(runs.ended, submits.ended)
+    downloading = np.subtract(downloads.ended, downloads.started)
+    submitting = np.subtract(submits.ended, submits.started)
+    between = np.subtract(submits.started[1:], runs.ended[:-1]) - downloading[:-1]
+    layers = SHAPES[model.partition(":")[0]].layers
+    print(
+        f"step: {len(dispatches)} dispatches ({len(dispatches) / layers:.1f} a layer), {barriers} "
+        f"barriers; wait {median_us(waits)}, "
+        f"download {median_us(downloading)}, submit {median_us(submitting)}, rest of the host's "
+        f"time {median_us(between)}; reading alone would take {size / read * 1e6:.0f} us"
+    )
+    return [*prompt, *answer.tokens]
+
+
+def against(speed: float, model: str, figure: int) -> str:
+    peer = PEER.get(model)
+    return "" if peer is None else f", {speed / peer[figure]:.2f} of llama.cpp's {peer[figure]:g}"
+
+
+def median_us(seconds: Any) -> str:
+    return f"{np.median(seconds) * 1e6:.1f} us"
+
+
+def weight_bytes(recording: Recording) -> int:
+    """What the linear kernels of a step read: weights, and beside them little."""
+    views = {
+        binding.view
+        for command in recording.commands
+        if isinstance(command, DispatchCommand)
+        and command.dispatch.kernel.name.startswith("linear")
+        for binding in command.dispatch.bindings
+        if binding.access is Access.READ
+    }
+    return sum(view.size for view in views)
+
+
+def prefill(llm: LLM, model: str, options: argparse.Namespace) -> None:
+    length = min(options.prompt, llm.context - 1)
+    generate(llm, 1, length, 1)
+    speeds = [
+        generate(llm, 2 + number, length, 1)[1].stats.prefill_tokens_per_s
+        for number in range(options.repeats)
+    ]
+    speed = statistics.median(speeds)
+    shapes = Counter(
+        weight.shape
+        for weight in SHAPES[model.partition(":")[0]].weights()
+        if weight.layer is not None and weight.kind is Kind.MATRIX
+    )
+    work = 2 * sum(math.prod(shape) * count for shape, count in shapes.items())
+    print(
+        f"prefill {length}: {speed:.0f} tokens/s{against(speed, model, 1)} ({min(speeds):.0f} to "
+        f"{max(speeds):.0f}), {work * speed / 1e12:.2f} TFLOP/s in products"
+        + torch_rates(shapes, work, length)
+    )
+
+
+def torch_rates(shapes: Counter[tuple[int, ...]], work: int, tokens: int) -> str:
+    """The same products by torch, one after another."""
+    try:
+        import torch
+    except ImportError:
+        return ""
+    if not torch.cuda.is_available():
+        return ""
+    rates = []
+    for dtype in (torch.float32, torch.float16):
+        seconds = 0.0
+        for (rows, columns), count in shapes.items():
+            x = torch.randn(tokens, columns, device="cuda", dtype=dtype)
+            weight = torch.randn(rows, columns, device="cuda", dtype=dtype)
+            times = []
+            for _ in range(6):
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                for _ in range(10):
+                    torch.matmul(x, weight.T)
+                end.record()
+                end.synchronize()
+                times.append(begin.elapsed_time(end) / 1e4)
+            seconds += min(times) * count
+        rates.append(f"{str(dtype)[6:]} {work * tokens / seconds / 1e12:.1f}")
+    torch.cuda.empty_cache()
+    return f"; torch: {', '.join(rates)} TFLOP/s"
+
+
+def kernel_times(llm: LLM) -> None:
+    """Of a decode step, by kernel family."""
+    steps = 8
+    with llm.timeline() as kernels:
+        generate(llm, 3, 1, steps)
+    sums: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        sums[kernel.name.partition("[")[0]] += kernel.duration_s / steps
+    ordered = sorted(sums.items(), key=lambda item: -item[1])
+    print("kernels: " + ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in ordered))
+
+
+def check(llm: LLM, path: Path, tokens: list[int]) -> None:
+    """Compares what the device chose, in decode and in prefill, with the CPU's logits."""
+    try:
+        with LLM(path, "cpu", context=llm.context) as other:
+            expected = other.logits(tokens)
+    except (ImportError, CrossinferError) as error:
+        print(f"no CPU backend to compare with: {error}")
+        return
+    logits = llm.logits(tokens)
+    best = np.sort(expected, axis=1)
+    clear = best[:, -1] - best[:, -2] > CLEAR_GAP * np.abs(expected).max(axis=1)
+    chosen = expected.argmax(axis=1)
+    same = logits.argmax(axis=1) == chosen
+    start = SHORT_PROMPT - 1
+    greedy, counts = np.array(tokens[start + 1 :]) == chosen[start:-1], clear[start:-1]
+    print(
+        f"CPU's argmax where its gap is clear: decode {greedy[counts].sum()} of {counts.sum()} "
+        f"tokens, prefill {same[clear].sum()} of {clear.sum()}; elsewhere {greedy[~counts].sum()} "
+        f"of {(~counts).sum()}, {same[~clear].sum()} of {(~clear).sum()}; largest row error "
+        f"{row_error(logits, expected):.1e}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
