@@ -6,7 +6,6 @@ word of a file's plane is four columns, and so is a word of the layout. Nothing 
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.formats.blocks import Plane, StorageType, unpack_scale_codes
+from crossinfer.formats.blocks import StorageType, unpack_scale_codes
+from crossinfer.formats.words import plane_word, spread_bits
 from crossinfer.kernels.layout import (
     CHUNK_COLUMNS,
-    VECTORS,
     CodePlane,
     RowLayout,
     row_bytes,
@@ -108,44 +107,18 @@ def _pack_plane(target: Array, blocks: Array, layout: RowLayout, plane: CodePlan
     size = source.bits * source.count // 8
     words = np.ascontiguousarray(blocks[..., source.offset : source.offset + size]).view(np.uint32)
     if source.run == 1:
-        target[...] = _spread_bits(words)[..., None]
+        target[...] = spread_bits(words)[..., None]
         return
     sign_bits = np.uint32(0x01010101 << plane.bits - 1 if storage.signed else 0)
     if source.run == 4 * plane.bits:  # the file's words are the layout's
         target[...] = words.reshape(target.shape) ^ sign_bits
         return
+
+    def file_word(index: int) -> Array:
+        part: Array = words[..., index]
+        return part
+
     for chunk in range(target.shape[2]):
         for word in range(plane.bits):
-            made = _plane_word(words, source, plane, CHUNK_COLUMNS * chunk, word)
+            made = plane_word(file_word, source, plane, CHUNK_COLUMNS * chunk, word)
             target[:, :, chunk, word] = made ^ sign_bits
-
-
-def _plane_word(words: Array, source: Plane, plane: CodePlane, first: int, word: int) -> Array:
-    """One word of a plane, of the chunk that starts at column `first` of the block."""
-    # Vectors that move together, from one file word by one distance: their bits in the result.
-    moves: dict[tuple[int, int], int] = {}
-    for vector in range(word, VECTORS, plane.bits):
-        byte, shift = source.position(first + 4 * vector)
-        target = plane.position(vector)[1]
-        key = (byte - source.offset) // 4, shift - target
-        moves[key] = moves.get(key, 0) | plane.mask << target
-    parts = [
-        _moved(words[..., where], distance) & np.uint32(bits)
-        for (where, distance), bits in moves.items()
-    ]
-    return functools.reduce(np.bitwise_or, parts)
-
-
-def _moved(word: Array, distance: int) -> Array:
-    """Shifted right by `distance`, or left if it is negative."""
-    return word >> np.uint32(distance) if distance >= 0 else word << np.uint32(-distance)
-
-
-def _spread_bits(word: Array) -> Array:
-    """Bit 4v + b (column 4v + b of 32) to bit v of byte b."""
-    result = np.zeros_like(word)
-    for vector in range(VECTORS):
-        # The product copies the nibble to where bit b of it is the lowest of byte b.
-        nibble = (word >> np.uint32(4 * vector)) & np.uint32(0xF)
-        result |= ((nibble * np.uint32(0x00204081)) & np.uint32(0x01010101)) << np.uint32(vector)
-    return result

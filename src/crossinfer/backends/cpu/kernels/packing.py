@@ -23,6 +23,7 @@ from crossinfer.backends.cpu.kernels.layout import (
 )
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BlockFormat, Plane, StorageType, unpack_scale_codes
+from crossinfer.formats.words import plane_word, spread_bits
 
 # Bytes packed at once: what a core's second-level cache holds together with its result.
 _CHUNK_BYTES = 1 << 19
@@ -108,34 +109,8 @@ def _file_words(blocks: Array, plane: Plane) -> Array:
 def _plane_word(words: Array, source: Plane, plane: CodePlane, first: int, word: int) -> Array:
     """One word of a tile's plane, of the chunk that starts at column `first`."""
     if source.run == 1:
-        return _spread_bits(words[first // CHUNK_COLUMNS])
-    # Vectors that move together, from one file word by one distance: their bits in the result.
-    moves: dict[tuple[int, int], int] = {}
-    for vector in range(word, VECTORS, plane.bits):
-        byte, shift = source.position(first + 4 * vector)
-        target = plane.position(vector)[1]
-        key = (byte - source.offset) // 4, shift - target
-        moves[key] = moves.get(key, 0) | plane.mask << target
-    parts = [_moved(words[where], by) & np.uint32(bits) for (where, by), bits in moves.items()]
-    result = parts[0]
-    for part in parts[1:]:
-        result |= part
-    return result
-
-
-def _moved(word: Array, by: int) -> Array:
-    """Shifted right by `by`, or left if it is negative."""
-    return word >> np.uint32(by) if by >= 0 else word << np.uint32(-by)
-
-
-def _spread_bits(word: Array) -> Array:
-    """Bit 4v + b (column 4v + b of 32) to bit v of byte b."""
-    result = np.zeros_like(word)
-    for vector in range(VECTORS):
-        # The product copies the nibble to where bit b of it is the lowest of byte b.
-        nibble = (word >> np.uint32(4 * vector)) & np.uint32(0xF)
-        result |= ((nibble * np.uint32(0x00204081)) & np.uint32(0x01010101)) << np.uint32(vector)
-    return result
+        return spread_bits(words[first // CHUNK_COLUMNS])
+    return plane_word(words.__getitem__, source, plane, first, word)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
