@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,15 @@ from crossinfer.graph.op import Operands
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.rope_kv import RopeKv
 from crossinfer.hal.kernel import Lowering
+from crossinfer.kernels.attention_shape import (
+    CACHES,
+    CONSTANTS,
+    AttentionShape,
+    attention_shape,
+    cache_define,
+    fitting,
+)
+from crossinfer.kernels.attention_tile import lower_tile, tile_shaders
 from crossinfer.kernels.dispatching import (
     Capabilities,
     MakeKernel,
@@ -24,11 +32,8 @@ from crossinfer.kernels.dispatching import (
 )
 from crossinfer.kernels.shader import ShaderKernel, define
 
-_CACHES = (DType.F16, DType.F32)
 _ROPE_CONSTANTS = struct.Struct("<5I")
 _ROPE_THREADS = 64
-_CONSTANTS = struct.Struct("<8If")
-_NO_WINDOW = 0x7FFFFFFF
 
 _MOST_HEADS = 8
 """Query heads that a group of attention_split takes at once."""
@@ -43,8 +48,6 @@ _FEW_GROUPS = 0.4
 _MANY_GROUPS = 4
 _LARGEST_HEADS = {128: 1, 256: 2}
 """The largest head_dim of an attention_split kernel to the pairs of a thread."""
-_TILE_ROWS = {128: 16, 256: 8}
-"""The largest head_dim of an attention_tile kernel to its rows."""
 _SPLIT_ROWS = 8
 """Up to so many rows attention_split is better, and beyond, where sequences have a row or two."""
 
@@ -54,18 +57,18 @@ _SPLIT_SHARING = 2
 _PARTS = "attention parts"
 """Scratch memory between attention_split and attention_combine."""
 _COMBINE = ShaderKernel(
-    "attention_combine", "attention_combine.hlsl", 3, 1, _CONSTANTS.size, group_size=256
+    "attention_combine", "attention_combine.hlsl", 3, 1, CONSTANTS.size, group_size=256
 )
 
 
 def shaders() -> Iterator[ShaderKernel]:
     """Every shader that the lowerings here may choose."""
-    for cache in _CACHES:
+    for cache in CACHES:
         yield from (_rope_shader(cache, interleaved) for interleaved in (False, True))
         for largest, heads in itertools.product(_LARGEST_HEADS, (1, 2, 4, _MOST_HEADS)):
             yield _split_shader(cache, heads, largest)
-        yield from (_tile_shader(cache, largest) for largest in _TILE_ROWS)
     yield _COMBINE
+    yield from tile_shaders()
 
 
 def lower_rope_kv(op: RopeKv, operands: Operands, make_kernel: MakeKernel) -> Sequence[Lowering]:
@@ -90,43 +93,6 @@ def lower_rope_kv(op: RopeKv, operands: Operands, make_kernel: MakeKernel) -> Se
     return (Lowering((run,)),)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Shape:
-    """The sizes of an attention."""
-
-    rows: int
-    query_heads: int
-    kv_heads: int
-    head_dim: int
-    sequences: int
-    table_blocks: int
-    window: int
-    scale: float
-
-    @property
-    def sharing(self) -> int:
-        """Query heads that share a KV head."""
-        return self.query_heads // self.kv_heads
-
-    def constants(self, parts: int) -> bytes:
-        """Those that all kernels of attention take."""
-        return _CONSTANTS.pack(
-            self.query_heads,
-            self.kv_heads,
-            self.head_dim,
-            self.sequences,
-            self.table_blocks,
-            self.window,
-            parts,
-            self.part_entries(parts) * self.head_dim,
-            self.scale,
-        )
-
-    def part_entries(self, parts: int) -> int:
-        """What attention_split writes: for each a sum of head_dim elements and a (m, l)."""
-        return self.rows * self.query_heads * parts
-
-
 def lower_attention(
     op: Attention, operands: Operands, capabilities: Capabilities, make_kernel: MakeKernel
 ) -> Sequence[Lowering]:
@@ -134,28 +100,20 @@ def lower_attention(
     head_dim, cache = op.head_dim, operands["cache"]
     if head_dim % 4 or head_dim > max(_LARGEST_HEADS):
         return ()
-    S, B = operands["block_table"].shape
-    shape = _Shape(
-        rows=operands["q"].shape[0],
-        query_heads=operands["q"].shape[1] // head_dim,
-        kv_heads=cache.shape[2],
-        head_dim=head_dim,
-        sequences=S,
-        table_blocks=B,
-        window=_NO_WINDOW if op.window is None else op.window,
-        scale=op.scale,
-    )
+    shape = attention_shape(op, operands)
     split = _split(shape, cache.storage, capabilities, make_kernel)
-    tile = _tile(shape, cache.storage, make_kernel)
-    prefers_split = shape.rows <= max(_SPLIT_ROWS, 2 * S) or shape.sharing >= _SPLIT_SHARING
+    tile = lower_tile(shape, cache.storage, make_kernel)
+    prefers_split = (
+        shape.rows <= max(_SPLIT_ROWS, 2 * shape.sequences) or shape.sharing >= _SPLIT_SHARING
+    )
     return (split, tile) if prefers_split else (tile, split)
 
 
 def _split(
-    shape: _Shape, cache: StorageType, capabilities: Capabilities, make_kernel: MakeKernel
+    shape: AttentionShape, cache: StorageType, capabilities: Capabilities, make_kernel: MakeKernel
 ) -> Lowering:
     heads, parts = _cut(shape, capabilities)
-    shader = _split_shader(cache, heads, _fitting(_LARGEST_HEADS, shape.head_dim))
+    shader = _split_shader(cache, heads, fitting(_LARGEST_HEADS, shape.head_dim))
     groups = shape.rows * shape.kv_heads * ceil_div(shape.sharing, heads)
     constants = shape.constants(parts)
     split = dispatch(
@@ -180,7 +138,7 @@ def _split(
     return Lowering((split, combine), {_PARTS: size})
 
 
-def _cut(shape: _Shape, capabilities: Capabilities) -> tuple[int, int]:
+def _cut(shape: AttentionShape, capabilities: Capabilities) -> tuple[int, int]:
     """(query heads of a group, parts of a row) that give the device enough groups.
 
     Parts come first: heads that share a group read keys and values once.
@@ -196,27 +154,6 @@ def _cut(shape: _Shape, capabilities: Capabilities) -> tuple[int, int]:
     return heads, max(1, min(most_parts, _MANY_GROUPS * fill // groups))
 
 
-def _tile(shape: _Shape, cache: StorageType, make_kernel: MakeKernel) -> Lowering:
-    largest = _fitting(_TILE_ROWS, shape.head_dim)
-    rows = _TILE_ROWS[largest]
-    shader = _tile_shader(cache, largest)
-    # Each sequence may have one short tile, and no tile is without a row.
-    tiles = min(shape.rows, (shape.rows + shape.sequences * (rows - 1)) // rows)
-    run = dispatch(
-        make_kernel(shader),
-        shader,
-        reads=("q", "cache", "query_start", "kv_len", "block_table"),
-        writes=("output",),
-        constants=shape.constants(1),
-        grid=(tiles, shape.query_heads, 1),
-    )
-    return Lowering((run,))
-
-
-def _fitting(largest: dict[int, int], head_dim: int) -> int:
-    return next(size for size in largest if head_dim <= size)
-
-
 def _rope_shader(cache: StorageType, interleaved: bool) -> ShaderKernel:
     return ShaderKernel(
         name=f"rope_kv[{cache.label},{'interleaved' if interleaved else 'halves'}]",
@@ -225,7 +162,7 @@ def _rope_shader(cache: StorageType, interleaved: bool) -> ShaderKernel:
         writes=2,
         constant_bytes=_ROPE_CONSTANTS.size,
         group_size=_ROPE_THREADS,
-        defines=_cache_define(cache) + define(INTERLEAVED=int(interleaved)),
+        defines=cache_define(cache) + define(INTERLEAVED=int(interleaved)),
     )
 
 
@@ -235,24 +172,7 @@ def _split_shader(cache: StorageType, heads: int, largest: int) -> ShaderKernel:
         source="attention_split.hlsl",
         reads=5,
         writes=1,
-        constant_bytes=_CONSTANTS.size,
+        constant_bytes=CONSTANTS.size,
         group_size=64,
-        defines=_cache_define(cache) + define(HEADS=heads, PAIRS=_LARGEST_HEADS[largest]),
+        defines=cache_define(cache) + define(HEADS=heads, PAIRS=_LARGEST_HEADS[largest]),
     )
-
-
-def _tile_shader(cache: StorageType, largest: int) -> ShaderKernel:
-    rows = _TILE_ROWS[largest]
-    return ShaderKernel(
-        name=f"attention_tile[{cache.label},d{largest}]",
-        source="attention_tile.hlsl",
-        reads=5,
-        writes=1,
-        constant_bytes=_CONSTANTS.size,
-        group_size=16 * rows,
-        defines=_cache_define(cache) + define(ROWS=rows, LARGEST_HEAD=largest),
-    )
-
-
-def _cache_define(cache: StorageType) -> tuple[tuple[str, str], ...]:
-    return define(CACHE_HALF=int(cache is DType.F16))

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import struct
 from collections.abc import Iterator, Sequence
 
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import StorageType
 from crossinfer.graph.op import Operands
-from crossinfer.hal.kernel import Grid, Lowering
-from crossinfer.kernels.dispatching import (
-    Capabilities,
-    MakeKernel,
-    dispatch,
-    flat_grid,
-    power_of_two,
-)
-from crossinfer.kernels.shader import ShaderKernel, define
-from crossinfer.kernels.weights import (
-    SCALARS,
-    STORAGES,
-    row_chunks,
-    row_vectors,
-    unit_columns,
-    weight_defines,
-)
-
-_CONSTANTS = struct.Struct("<7I")
-_OPTIONAL = ("bias", "gate", "residual")
-"""In the order of their bits in `hlsl/input.hlsli`."""
+from crossinfer.hal.kernel import Lowering
+from crossinfer.kernels.dispatching import Capabilities, MakeKernel, flat_grid, power_of_two
+from crossinfer.kernels.linear_mat import lower_mat, mat_shaders
+from crossinfer.kernels.linear_shared import is_odd, linear_shader, lower_to
+from crossinfer.kernels.shader import ShaderKernel
+from crossinfer.kernels.weights import SCALARS, STORAGES, unit_columns
 
 _VEC_THREADS = 128
 _VEC_ROWS = {1: 4, 2: 4, 4: 4, 8: 2}
@@ -44,29 +27,13 @@ _ENOUGH_GROUPS_OF_SCALARS = 0.8
 _ENOUGH_GROUPS_OF_BLOCKS = 0.4
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tile:
-    """The tile of a linear_mat kernel, and the part of it that a thread computes."""
-
-    tokens: int
-    outputs: int
-    part_tokens: int
-    part_outputs: int
-
-
-_TILES = (_Tile(32, 128, 4, 4), _Tile(64, 128, 8, 4))
-_LARGE_TILE_TOKENS = 33
-"""Tokens from which the large tile is better."""
-
-
 def shaders() -> Iterator[ShaderKernel]:
     """Every shader that `lower_linear` may choose."""
     for storage in STORAGES:
         for odd in (False, True) if storage in SCALARS else (False,):
             for tokens, rows in _VEC_ROWS.items():
                 yield _vec_shader(storage, tokens, rows, odd)
-            for tile in _TILES:
-                yield _mat_shader(storage, tile, odd)
+    yield from mat_shaders()
 
 
 def lower_linear(
@@ -74,10 +41,9 @@ def lower_linear(
 ) -> Sequence[Lowering]:
     """The ways to run linear, best first."""
     T = operands["x"].shape[0]
-    tiles = _TILES[::-1] if T >= _LARGE_TILE_TOKENS else _TILES
-    lowerings = [_mat(operands, tile, make_kernel) for tile in tiles]
+    lowerings = lower_mat(operands, capabilities, make_kernel)
     if T <= _MOST_VEC_TOKENS:
-        lowerings.insert(0, _vec(operands, capabilities, make_kernel))
+        return (_vec(operands, capabilities, make_kernel), *lowerings)
     return lowerings
 
 
@@ -87,9 +53,9 @@ def _vec(operands: Operands, capabilities: Capabilities, make_kernel: MakeKernel
     tokens = min(power_of_two(T), max(_VEC_ROWS))
     rows = _VEC_ROWS[tokens]
     lanes = _lanes(N, K, storage, tokens, rows, capabilities)
-    shader = _vec_shader(storage, tokens, rows, _is_odd(K, storage))
+    shader = _vec_shader(storage, tokens, rows, is_odd(K, storage))
     x, y, _ = flat_grid(ceil_div(N, rows * (_VEC_THREADS // lanes)))
-    return _lowering(operands, shader, lanes, (x, y, ceil_div(T, tokens)), make_kernel)
+    return lower_to(shader, operands, lanes, (x, y, ceil_div(T, tokens)), make_kernel)
 
 
 def _lanes(
@@ -110,72 +76,7 @@ def _lanes(
     return lanes
 
 
-def _mat(operands: Operands, tile: _Tile, make_kernel: MakeKernel) -> Lowering:
-    T, K = operands["x"].shape
-    N, storage = operands["weight"].shape[0], operands["weight"].storage
-    grid = (ceil_div(N, tile.outputs), ceil_div(T, tile.tokens), 1)
-    shader = _mat_shader(storage, tile, _is_odd(K, storage))
-    return _lowering(operands, shader, 0, grid, make_kernel)
-
-
-def _is_odd(K: int, storage: StorageType) -> bool:
-    return K % unit_columns(storage) != 0
-
-
-def _lowering(
-    operands: Operands, shader: ShaderKernel, lanes: int, grid: Grid, make_kernel: MakeKernel
-) -> Lowering:
-    T, K = operands["x"].shape
-    weight = operands["weight"]
-    follows = sum(1 << bit for bit, name in enumerate(_OPTIONAL) if name in operands)
-    constants = _CONSTANTS.pack(
-        T,
-        weight.shape[0],
-        K,
-        row_chunks(K, weight.storage),
-        row_vectors(K, weight.storage),
-        lanes,
-        follows,
-    )
-    reads = ("x", "weight", *(name if name in operands else "x" for name in _OPTIONAL))
-    run = dispatch(
-        make_kernel(shader),
-        shader,
-        reads=reads,
-        writes=("output",),
-        constants=constants,
-        grid=grid,
-    )
-    return Lowering((run,))
-
-
 def _vec_shader(storage: StorageType, tokens: int, rows: int, odd: bool) -> ShaderKernel:
-    return _shader("linear_vec", storage, f"t{tokens}", odd, _VEC_THREADS, TOKENS=tokens, ROWS=rows)
-
-
-def _mat_shader(storage: StorageType, tile: _Tile, odd: bool) -> ShaderKernel:
-    return _shader(
-        "linear_mat",
-        storage,
-        f"{tile.tokens}x{tile.outputs}",
-        odd,
-        tile.tokens // tile.part_tokens * (tile.outputs // tile.part_outputs),
-        TILE_T=tile.tokens,
-        TILE_N=tile.outputs,
-        PART_T=tile.part_tokens,
-        PART_N=tile.part_outputs,
-    )
-
-
-def _shader(
-    family: str, storage: StorageType, variant: str, odd: bool, threads: int, **values: int
-) -> ShaderKernel:
-    return ShaderKernel(
-        name=f"{family}[{storage.label},{variant}{',odd' if odd else ''}]",
-        source=f"{family}.hlsl",
-        reads=5,
-        writes=1,
-        constant_bytes=_CONSTANTS.size,
-        group_size=threads,
-        defines=weight_defines(storage) + define(ODD_COLUMNS=int(odd), **values),
+    return linear_shader(
+        "linear_vec", storage, f"t{tokens}", odd, _VEC_THREADS, TOKENS=tokens, ROWS=rows
     )
