@@ -19,19 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import KernelLibrary, kernel_library
+from crossinfer.backends.cpu.limits import measure_limits
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, StorageType
 from crossinfer.graph.op import float32
 from crossinfer.graph.ops.linear import Linear
-from crossinfer.hal.buffer import Access, Role
-from crossinfer.hal.kernel import Argument, LoweredDispatch, Operand
-from crossinfer.jit.arithmetic import fma, reduce
-from crossinfer.jit.builder import KernelBuilder
-from crossinfer.jit.dot import dot4
-from crossinfer.jit.target import Target, host_target, host_targets
-from crossinfer.jit.types import f32, i8, i32, u8
+from crossinfer.hal.buffer import Role
+from crossinfer.hal.kernel import LoweredDispatch, Operand
+from crossinfer.jit.target import host_target, host_targets
 from crossinfer.testing.native import bind, guarded, to_memory
 from crossinfer.verify.data import random_stored
 
@@ -41,8 +39,6 @@ STORAGES: dict[str, StorageType] = {
 _COLD_BYTES = 128 << 20
 """Weights that a matrix-vector run reads in all: more than the caches hold."""
 _REPEATS = 5
-_PEAK_STEPS = 1 << 16
-_CHAINS = 12
 
 Memory = Mapping[str, Array]
 
@@ -88,67 +84,6 @@ def run_all(
     return best_seconds(threads, work)
 
 
-def build_read(symbol: str, target: Target) -> str:
-    """Adds up 4 KB a workgroup."""
-    k = KernelBuilder(symbol, target)
-    data, out = k.views(i32, i32)
-    lanes = target.lanes()
-    with k.workgroups() as group:
-        total = k.variable(i32.x(lanes))
-        with k.range(0, 1024, 4 * lanes) as at:
-            for step in range(4):
-                total.set(total.value ^ data.vector(group * 1024 + at + step * lanes, lanes))
-        # Every lane counts, or LLVM would read one element of each vector.
-        found = reduce(total.value, lambda a, b: a | b)
-        with k.if_(found == 0x12345678):
-            out[0] = found
-    return k.finish()
-
-
-def build_peak(symbol: str, target: Target, integers: bool) -> str:
-    """Chains of dot4 or multiply-adds in registers; each workgroup does _PEAK_STEPS of each."""
-    k = KernelBuilder(symbol, target)
-    seeds, out = k.views(u8, f32)
-    lanes = target.lanes()
-    with k.workgroups() as group:
-        type_ = i32.x(lanes) if integers else f32.x(lanes)
-        chains = [k.variable(type_) for _ in range(_CHAINS)]
-        a = (seeds + group).vector(0, 4 * lanes)
-        with k.range(0, _PEAK_STEPS):
-            for chain in chains:
-                if integers:  # of two constants, the products would be taken out of the loop
-                    chain.set(dot4(chain.value, a, chain.value.bits_as(i8), 7))
-                else:
-                    chain.set(fma(chain.value, a.bits_as(f32), a.bits_as(f32)))
-        for number, chain in enumerate(chains):
-            result = chain.value.lane(0)
-            out[number] = result.to(f32)
-    return k.finish()
-
-
-def read_limit(kernels: KernelLibrary, threads: int) -> float:
-    """GB/s."""
-    size = _COLD_BYTES
-    kernel = kernels.get("read", "read", lambda target: build_read("read", target))
-    arguments = (Argument("data", Access.READ), Argument("out", Access.WRITE))
-    dispatch = LoweredDispatch(kernel, arguments, b"", (size // 4096, 1, 1))
-    memory = {"data": np.ones(size, np.uint8), "out": np.zeros(64, np.uint8)}
-    return size / run_all([dispatch], [memory], threads) / 1e9
-
-
-def peak_limit(kernels: KernelLibrary, threads: int, *, integers: bool) -> float:
-    """G operations/s, a multiplication and an addition each counted."""
-    name = "dot4_peak" if integers else "fma_peak"
-    kernel = kernels.get(name, name, lambda target: build_peak(name, target, integers))
-    arguments = (Argument("seeds", Access.READ), Argument("out", Access.WRITE))
-    grid = 16 * threads
-    dispatch = LoweredDispatch(kernel, arguments, b"", (grid, 1, 1))
-    memory = {"seeds": np.zeros(4096, np.uint8), "out": np.zeros(4096, np.uint8)}
-    lanes = kernels.target.lanes() * (4 if integers else 1)
-    operations = 2 * lanes * _CHAINS * _PEAK_STEPS * grid
-    return operations / run_all([dispatch], [memory], threads) / 1e9
-
-
 def measure(
     kernels: KernelLibrary,
     storage: StorageType,
@@ -188,10 +123,11 @@ def main() -> None:
     given = parser.parse_args()
     N, K = map(int, given.shape.split("x"))
     kernels = kernel_library(targets[given.target])
-    read = read_limit(kernels, given.threads)
-    integers, floats = (
-        peak_limit(kernels, given.threads, integers=wanted) for wanted in (True, False)
-    )
+    with CpuDevice(threads=given.threads, target=kernels.target) as device:
+        limits = measure_limits(device)
+    read = limits.read_bytes_per_s / 1e9
+    integers = limits.integer_operations_per_s / 1e9
+    floats = limits.float_operations_per_s / 1e9
     print(f"{kernels.target.name}, {given.threads} threads, weight {N}x{K}")
     print(f"limits: read {read:.1f} GB/s, dot4 {integers:.0f} G/s, multiply-add {floats:.0f} G/s")
     print(f"{'format':8}{'T=1 GB/s':>10}{'of read':>9}{f'T={given.tokens} G/s':>12}{'of peak':>9}")

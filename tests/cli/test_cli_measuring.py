@@ -41,6 +41,11 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
     for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "first_token_s", "load_s"):
         assert found[key] > 0
     assert found["resident_mb"] > 1
+    lowest, highest = found["decode_range"]
+    assert lowest <= found["decode_tokens_per_s"] <= highest
+    for key in ("prefill_gops", "peak_gops", "decode_gb_s", "read_gb_s"):
+        assert found[key] > 0
+    assert found["decode_end_tokens_per_s"] is found["decode_end_gb_s"] is None
     assert (found["model"], found["device"]) == (model, "cpu")
     assert math.isclose(sum(total["share"] for total in found["kernels"]), 1)
     events = json.loads(trace.read_text())["traceEvents"]
@@ -54,6 +59,17 @@ def test_bench_table(model: str) -> None:
     assert result.exit_code == 0, result.output
     for part in ("prefill", "decode", "first token", "memory", "total ms", "rms_norm"):
         assert part in result.stdout
+
+
+def test_bench_at_the_end_of_the_context(model: str) -> None:
+    arguments = [*BENCH, "-m", model, "--context", "64", "--context-end", "--device", "reference"]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    found = json.loads(result.stdout)
+    assert found["decode_end_tokens_per_s"] > 0
+    assert found["decode_end_gb_s"] > 0
+    assert found["peak_gops"] is found["read_gb_s"] is None  # a reference has no limits
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert "up to position 64" in shown
 
 
 def test_bench_refuses_what_does_not_fit(model: str) -> None:
@@ -72,7 +88,7 @@ def test_trace_that_cannot_be_written(model: str, tmp_path: Path) -> None:
 def test_answers_that_end_early_are_made_longer(model: str) -> None:
     with LLM(model) as llm:
         benchmark = Benchmark(llm, 20, 4, no_progress)
-        prompt = benchmark._prompt(0)
+        prompt = benchmark._prompt(0, 20)
         first = llm.generate(prompt, max_tokens=1).tokens[0]
         llm.tokenizer.end_ids = frozenset({first})
         assert llm.generate(prompt, max_tokens=4).stats.generated_tokens == 0

@@ -28,12 +28,22 @@ def bench(
     threads: options.Threads = None,
     prompt_tokens: Annotated[
         int,
-        typer.Option("--prompt-tokens", min=1, help="Tokens of each prompt: random, but fixed."),
+        typer.Option(
+            "--prompt-tokens", "-p", min=1, help="Tokens of each prompt: random, but fixed."
+        ),
+    ] = 512,
+    generate: Annotated[
+        int, typer.Option("--generate", "-n", min=1, help="Tokens of each answer.")
     ] = 128,
-    generate: Annotated[int, typer.Option("--generate", min=1, help="Tokens of each answer.")] = 32,
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, help="Answers measured; their medians are shown.")
     ] = 3,
+    context_end: Annotated[
+        bool,
+        typer.Option(
+            "--context-end", help="Measure one more answer, which ends where the context does."
+        ),
+    ] = False,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Time one more answer kernel by kernel.")
     ] = False,
@@ -53,14 +63,20 @@ def bench(
     """Measure how fast a model loads, reads prompts and answers.
 
     The first answer pays for what is made once; from --repeat 3 on the
-    medians leave it out.
+    medians leave it out. Prefill is compared with the device's peak rate of
+    operations, decode with the rate at which it reads memory; both are
+    measured before and after the answers.
 
     With --json the keys are model, device, prompt_tokens, generate, repeat,
-    prefill_tokens_per_s, decode_tokens_per_s, first_token_s, load_s,
-    resident_mb, end_tokens_barred (true if an answer ended early, so that
-    end tokens were ruled out) and, with --kernels, kernels. resident_mb is
-    the resident set after loading in 10^6 bytes, touched pages of the mapped
-    file included (on macOS its peak so far, on Windows null).
+    context, prefill_tokens_per_s, prefill_range, decode_tokens_per_s,
+    decode_range (the lowest and the highest), decode_end_tokens_per_s (null
+    without --context-end), prefill_gops, peak_gops, decode_gb_s, read_gb_s,
+    decode_end_gb_s (10^9 a second; null where a device cannot measure its
+    limits), first_token_s, load_s, resident_mb, end_tokens_barred (true if an
+    answer ended early, so that end tokens were ruled out) and, with
+    --kernels, kernels. resident_mb is the resident set after loading in 10^6
+    bytes, touched pages of the mapped file included (on macOS its peak so
+    far, on Windows null).
     """
     from crossinfer.cli.measurement import Benchmark
     from crossinfer.engine.demo_model import find_demo_model
@@ -75,16 +91,23 @@ def bench(
             load_s = time.perf_counter() - started
             resident = resident_bytes()
             benchmark = Benchmark(llm, prompt_tokens, generate, bars)
+            limits = [benchmark.limits()]
             speed = benchmark.speed(repeat)
+            decode_end = benchmark.decode_at_end() if context_end else None
+            limits.append(benchmark.limits())
+            efficiency = benchmark.efficiency(speed, decode_end, limits)
             timeline = benchmark.kernels() if kernels or trace is not None else []
-            names = ",".join(info.name for info in llm.devices)
+            names, positions = ",".join(info.name for info in llm.devices), llm.context
     result: dict[str, Any] = {
         "model": str(path),
         "device": names,
         "prompt_tokens": prompt_tokens,
         "generate": generate,
         "repeat": repeat,
+        "context": positions,
         **dataclasses.asdict(speed),
+        "decode_end_tokens_per_s": decode_end,
+        **dataclasses.asdict(efficiency),
         "load_s": load_s,
         "resident_mb": None if resident is None else resident / 1e6,
     }
@@ -127,17 +150,39 @@ def _show_speed(result: dict[str, Any]) -> None:
         ("first token", f"{result['first_token_s']:.3f} s"),
         (
             "prefill",
-            f"{result['prefill_tokens_per_s']:.1f} tokens/s over {result['prompt_tokens']} tokens",
+            f"{result['prefill_tokens_per_s']:.1f} tokens/s over {result['prompt_tokens']} tokens "
+            f"({_range(result['prefill_range'])}), "
+            + _beside(result["prefill_gops"], result["peak_gops"], "G operations/s", "peak"),
         ),
         (
             "decode",
-            f"{result['decode_tokens_per_s']:.1f} tokens/s over {result['generate']} tokens",
+            f"{result['decode_tokens_per_s']:.1f} tokens/s over {result['generate']} tokens "
+            f"({_range(result['decode_range'])}), "
+            + _beside(result["decode_gb_s"], result["read_gb_s"], "GB/s", "read rate"),
         ),
     ]
+    if result["decode_end_tokens_per_s"] is not None:
+        at_end = _beside(result["decode_end_gb_s"], result["read_gb_s"], "GB/s", "read rate")
+        rows.append(
+            (
+                "decode at end",
+                f"{result['decode_end_tokens_per_s']:.1f} tokens/s up to position "
+                f"{result['context']}, {at_end}",
+            )
+        )
     for name, value in rows:
-        print(f"{name:<14}{value}")
+        print(f"{name:<15}{value}")
     if result["end_tokens_barred"]:
         print("An answer ended early, so end tokens were ruled out, which slows decode a little.")
+
+
+def _range(of: tuple[float, float]) -> str:
+    return f"{of[0]:.1f} to {of[1]:.1f}"
+
+
+def _beside(reached: float, limit: float | None, unit: str, name: str) -> str:
+    share = "" if limit is None else f", {reached / limit:.0%} of the {name} of {limit:.1f}"
+    return f"{reached:.1f} {unit}{share}"
 
 
 def _show_kernels(by_kernel: list[KernelTotal]) -> None:

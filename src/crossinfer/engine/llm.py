@@ -40,6 +40,7 @@ from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
 from crossinfer.plan.explain import explain
+from crossinfer.plan.plan import Plan
 from crossinfer.text.chat_prompt import chat_template_for, encode_chat, turn_end_ids
 from crossinfer.text.chat_template import ChatTemplate, Message
 from crossinfer.text.model_text import chat_template_source, load_tokenizer
@@ -275,6 +276,11 @@ class LLM:
     def devices(self) -> tuple[DeviceInfo, ...]:
         """The devices that the model was placed on, or may be, in order of preference."""
         return tuple(device.info for device in self._runner.plan.devices)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the step that ran last."""
+        return self._runner.plan
 
     def explain(self) -> str:
         """The plan of the step that ran last: what runs where, with which kernels and memory."""

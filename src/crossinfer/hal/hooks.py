@@ -13,6 +13,7 @@ from crossinfer.core.errors import InvalidUse
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Buffer, Role, View
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.limits import Limits
 
 if TYPE_CHECKING:
     from crossinfer.hal.fence import Fence
@@ -68,6 +69,13 @@ class DeviceHooks(abc.ABC):
 
     @abc.abstractmethod
     def _read_timer(self, timer: Timer) -> list[float | None]: ...
+
+    def measure_limits(self) -> Limits | None:
+        """What the device reaches at most, measured now (seconds); None if it cannot tell.
+
+        Raises OutOfDeviceMemory, DeviceLost.
+        """
+        return None
 
     @abc.abstractmethod
     def _close(self) -> None:

@@ -21,6 +21,7 @@ from crossinfer.backends.cpu.encode import (
 from crossinfer.backends.cpu.fence import CpuFence
 from crossinfer.backends.cpu.identity import driver_version, model_name
 from crossinfer.backends.cpu.kernels import layout, packing
+from crossinfer.backends.cpu.limits import measure_limits
 from crossinfer.backends.cpu.lowering import lower
 from crossinfer.backends.cpu.memory import allocate
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
@@ -34,6 +35,7 @@ from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, raw_bytes
 from crossinfer.hal.info import DeviceInfo, DeviceKind
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.limits import Limits
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
 from crossinfer.jit.target import Target, host_target
@@ -173,6 +175,9 @@ class CpuDevice(Device):
         signals = timer_signals(timer).signals
         ends = (signals.times(index)[1] for index in range(timer.capacity))
         return [end * 1e-9 if end else None for end in ends]
+
+    def measure_limits(self) -> Limits | None:
+        return measure_limits(self)
 
     def _close(self) -> None:
         _open_devices.discard(self)

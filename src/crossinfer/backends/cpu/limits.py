@@ -1,0 +1,78 @@
+"""A CPU's limits, measured on the workers of a device."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crossinfer.backends.cpu.kernels.limits import (
+    PEAK_CHAINS,
+    READ_BYTES,
+    build_peak,
+    build_read,
+    peak_operations,
+)
+from crossinfer.backends.cpu.library import kernel_library
+from crossinfer.core.dtypes import DType
+from crossinfer.hal.buffer import Access, Binding
+from crossinfer.hal.kernel import Dispatch
+from crossinfer.hal.limits import Limits
+from crossinfer.jit.target import Target
+
+if TYPE_CHECKING:
+    from crossinfer.backends.cpu.device import CpuDevice
+
+_READ_MEMORY = 256 << 20
+"""More than the caches hold."""
+_GROUPS = 256
+"""Workgroups of a peak kernel: enough for any number of workers, since they take them in turn."""
+_REPEATS = 5
+
+
+def measure_limits(device: CpuDevice) -> Limits:
+    """The best of a few runs of each kernel. Raises OutOfDeviceMemory, DeviceLost."""
+    groups = _READ_MEMORY // READ_BYTES
+    read = _best_seconds(device, "read_limit", build_read, _READ_MEMORY, groups)
+    integers, floats = (
+        _GROUPS
+        * peak_operations(device.target, integers=wanted)
+        / _best_seconds(
+            device,
+            name,
+            functools.partial(build_peak, integers=wanted),
+            4 * device.target.lanes() + _GROUPS,
+            _GROUPS,
+        )
+        for name, wanted in (("integer_limit", True), ("float_limit", False))
+    )
+    return Limits(_READ_MEMORY / read, integers, floats)
+
+
+def _best_seconds(
+    device: CpuDevice,
+    name: str,
+    build: Callable[[Target, str], str],
+    data_bytes: int,
+    groups: int,
+) -> float:
+    """The shortest time of a kernel over `data_bytes` of zeros."""
+    library = kernel_library(device.target)
+    kernel = library.get(name, name, lambda target: build(target, name))
+    data = device.upload(bytes(data_bytes), (data_bytes // 4,), DType.I32, label="limits")
+    out = device.alloc((PEAK_CHAINS,), DType.I32, label="limits")
+    try:
+        recorder = device.recorder()
+        bindings = (Binding(data.view(), Access.READ), Binding(out.view(), Access.WRITE))
+        recorder.dispatch(Dispatch(kernel, bindings, grid=(groups, 1, 1)))
+        recording = recorder.finish()
+        times = []
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            device.submit(recording).wait()
+            times.append(time.perf_counter() - started)
+        return min(times)
+    finally:
+        data.free()
+        out.free()

@@ -1,0 +1,84 @@
+"""What a step has to do at least, in bytes and operations: its speed is compared with limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from crossinfer.graph.graph import Node, Source, Tensor
+from crossinfer.graph.ops.attention import Attention
+from crossinfer.graph.ops.embed import Embed
+from crossinfer.hal.buffer import Role
+from crossinfer.plan.placement import packed_bytes
+from crossinfer.plan.plan import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Of matrix products and attention; everything else is small beside them. A multiplication and
+    an addition are two operations.
+    """
+
+    weight_bytes: int
+    """Read once in a step, as the devices keep them."""
+    row_operations: int
+    """For each row of a step, the head left out."""
+    head_operations: int
+    """For each row whose logits are wanted."""
+    pair_operations: int
+    """For each query and each position that it attends to, over all layers."""
+    position_bytes: int
+    """Of the KV cache, read for each position that a query attends to."""
+    is_integer: bool
+    """Whether most of the products are of quantized activations."""
+
+    def prefill_operations(self, tokens: int) -> int:
+        """Of a prompt of so many tokens, logits wanted of the last."""
+        pairs = tokens * (tokens + 1) // 2
+        return tokens * self.row_operations + self.head_operations + pairs * self.pair_operations
+
+    def decode_bytes(self, positions: float) -> float:
+        """Of one token that attends to so many positions."""
+        return self.weight_bytes + positions * self.position_bytes
+
+
+def count_work(plan: Plan) -> Work:
+    """The work of a plan's steps; what depends on rows is counted for one."""
+    products = {True: 0, False: 0}  # by whether they are of integers
+    head = pair_operations = position_bytes = weight_bytes = 0
+    results = set(plan.graph.outputs.values())
+    for segment in plan.segments:
+        device = plan.devices[segment.device]
+        for step in segment.steps:
+            weights = _matrices(step.node)
+            operations = sum(2 * tensor.type.shape[0] * tensor.type.shape[1] for tensor in weights)
+            products["x" in step.lowering.quantized] += operations
+            weight_bytes += sum(packed_bytes(tensor, device) for tensor in weights)
+            if not results.isdisjoint(step.node.outputs.values()):
+                head += operations
+            if isinstance(step.node.op, Attention):
+                cache = step.node.inputs["cache"].type
+                _, pair, kv_heads, _, head_dim = cache.shape
+                width = step.node.inputs["q"].type.shape[1]
+                pair_operations += 2 * 2 * width
+                position_bytes += cache.storage.bytes_for((pair * kv_heads * head_dim,))
+    return Work(
+        weight_bytes=weight_bytes,
+        row_operations=sum(products.values()) - head,
+        head_operations=head,
+        pair_operations=pair_operations,
+        position_bytes=position_bytes,
+        is_integer=products[True] > products[False],
+    )
+
+
+def _matrices(node: Node) -> list[Tensor]:
+    """The weights that a node multiplies with."""
+    if isinstance(node.op, Embed):
+        return []
+    return [
+        tensor
+        for tensor in node.inputs.values()
+        if tensor.source is Source.CONSTANT
+        and tensor.type.role is Role.WEIGHT
+        and len(tensor.type.shape) == 2
+    ]
