@@ -64,6 +64,8 @@ class Benchmark:
         self._prompt_tokens = prompt_tokens
         self._generate = generate
         self._progress = progress
+        self.seed = 0
+        """Of the prompts of the next measurement."""
         self._bias: dict[int, float] = {}
 
     def speed(self, repetitions: int) -> Speed:
@@ -141,6 +143,6 @@ class Benchmark:
 
     def _prompt(self, number: int, tokens: int) -> list[int]:
         """A prompt of its own for each repetition, so that no cache of prefixes can help."""
-        generator = np.random.default_rng(number)
+        generator = np.random.default_rng(self.seed + number)
         vocabulary = self._llm.tokenizer.vocab_size
         return [int(token) for token in generator.integers(vocabulary, size=tokens)]
