@@ -65,7 +65,8 @@ class Contestant:
             command.append("--huge-pages")
         self.name = name
         self.runs: list[Figures] = []
-        self._said = tempfile.TemporaryFile("w+", errors="replace")
+        self._open = contextlib.ExitStack()
+        self._said = self._open.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -100,7 +101,7 @@ class Contestant:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._said.close()
+        self._open.close()
 
     def _answer(self) -> Figures | None:
         assert self._process.stdout is not None
