@@ -26,7 +26,6 @@ from crossinfer.backends.cpu.limits import measure_limits
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, StorageType
 from crossinfer.graph.op import float32
-from crossinfer.graph.ops.linear import Linear
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import LoweredDispatch, Operand
 from crossinfer.jit.target import host_target, host_targets
@@ -99,7 +98,7 @@ def measure(
     N, K = shape
     weight = Operand(shape, storage, Role.WEIGHT)
     operands = {"x": float32(T, K), "weight": weight, "output": float32(T, N)}
-    (lowering,) = lower_linear(Linear(), operands, kernels)
+    (lowering,) = lower_linear(operands, kernels)
     rng = np.random.default_rng(0)
     packed = to_memory(random_stored(rng, storage, shape), weight)
     memory = {

@@ -25,6 +25,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -65,16 +67,18 @@ class Contestant:
             command.append("--huge-pages")
         self.name = name
         self.runs: list[Figures] = []
-        self._open = contextlib.ExitStack()
-        self._said = self._open.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             env=os.environ | (HUGE_PAGES if is_huge else {}),
         )
+        self._said: deque[str] = deque(maxlen=1)
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
         self.can_run = self._answer() is not None
 
     def run(self, seed: int) -> None:
@@ -94,14 +98,17 @@ class Contestant:
 
     def last_words(self) -> str:
         """The last line that the runtime said on stderr: why it cannot run."""
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said if line.strip()]
-        return lines[-1] if lines else "it says nothing"
+        self._listener.join()
+        return "".join(self._said) or "it says nothing"
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._open.close()
+        self._listener.join()
+
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        self._said.extend(line.strip() for line in self._process.stderr if line.strip())
 
     def _answer(self) -> Figures | None:
         assert self._process.stdout is not None
