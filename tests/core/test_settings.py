@@ -35,6 +35,7 @@ def test_values_are_parsed() -> None:
         ("CROSSINFER_THREADS", "many", "is 'many'; it takes an integer"),
         ("CROSSINFER_DEBUG", "4", "is '4'; it takes 0 to 3"),
         ("CROSSINFER_VALIDATION", "yes", "is 'yes'; it takes 0 or 1"),
+        ("CROSSINFER_PRECISION", "half", "is 'half'; it takes exact or fast"),
         ("CROSSINFER_DEVICE", " ", "takes device names"),
         ("CROSSINFER_CACHE", "", "takes a folder"),
         ("CROSSINFER_THREAD", "2", "CROSSINFER_THREAD is not a setting of crossinfer"),

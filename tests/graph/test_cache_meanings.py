@@ -10,6 +10,7 @@ import pytest
 from crossinfer.core.dtypes import Array
 from crossinfer.graph.batch import BLOCK_TOKENS, PADDING_BLOCK, sequences
 from crossinfer.graph.ops.attention import Attention
+from crossinfer.graph.ops.rope_attention import RopeAttention
 from crossinfer.graph.ops.rope_kv import RopeKv
 
 # Sequences of (rows, kv_len): a prefill over a block border, a decode, a chunk; then padding.
@@ -170,3 +171,30 @@ def test_rope_kv_rounds_into_the_cache(rng: np.random.Generator) -> None:
     RopeKv(2).compute({"q": q, "k": k, "v": v, "table": table, **tables, "cache": cache})
     np.testing.assert_array_equal(cache[1, 0, 0, 0], k[0].astype(np.float16))
     np.testing.assert_array_equal(cache[1, 1, 0, 0], v[0].astype(np.float16))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_rope_attention_is_one_after_the_other(
+    rng: np.random.Generator, dtype: type, interleaved: bool
+) -> None:
+    """In a float16 cache, the step's own keys and values are seen before they are rounded."""
+    query_heads, kv_heads, window = 6, 2, 9
+    cache: Array = rng.normal(size=(KV_BLOCKS, 2, kv_heads, BLOCK_TOKENS, D)).astype(dtype)
+    angle = rng.uniform(0, 6, (32, D // 2))
+    inputs = {
+        "q": rng.normal(size=(ROWS, query_heads * D)),
+        "k": rng.normal(size=(ROWS, kv_heads * D)),
+        "v": rng.normal(size=(ROWS, kv_heads * D)),
+        "table": np.stack([np.cos(angle), np.sin(angle)], axis=-1),
+        **TABLES,
+    }
+    one = {**inputs, "q": inputs["q"].copy(), "cache": cache.copy()}
+    output = RopeAttention(D, 0.7, interleaved, window).compute(one)["output"]
+    np.testing.assert_array_equal(one["q"], inputs["q"])
+
+    wide = {**inputs, "q": inputs["q"].copy(), "cache": cache.astype(np.float64)}
+    RopeKv(D, interleaved).compute(wide)
+    expected = Attention(D, 0.7, window).compute({**wide, "q": wide["q"]})["output"]
+    np.testing.assert_array_equal(output, expected)
+    np.testing.assert_array_equal(one["cache"], wide["cache"].astype(dtype))

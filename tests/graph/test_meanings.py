@@ -10,7 +10,9 @@ import pytest
 from crossinfer.core.dtypes import Array
 from crossinfer.graph.ops.argmax import Argmax
 from crossinfer.graph.ops.embed import Embed
+from crossinfer.graph.ops.gated_linear import GatedLinear
 from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.ops.qkv_linear import QkvLinear
 from crossinfer.graph.ops.rms_norm import RmsNorm
 from crossinfer.graph.ops.swiglu import Swiglu
 from crossinfer.graph.ops.top_k import TopK
@@ -100,6 +102,54 @@ def test_linear_of_many_rows_of_weights(rng: np.random.Generator) -> None:
 def test_linear_computes_in_float64() -> None:
     x, weight = np.array([[1e8, 1, -1e8]], np.float32), np.array([[1, 1, 1]], np.float32)
     assert Linear().compute({"x": x, "weight": weight})["output"] == 1
+
+
+def loop_linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    y = np.zeros((len(x), len(weight)))
+    for t in range(len(x)):
+        for n in range(len(weight)):
+            y[t, n] = sum(x[t, i] * weight[n, i] for i in range(x.shape[1]))
+            y[t, n] += bias[n] if bias is not None else 0
+    return y
+
+
+@pytest.mark.parametrize("eps", [None, 0.25])
+@pytest.mark.parametrize("biased", ["", "gate", "up", "gate up"])
+def test_gated_linear(rng: np.random.Generator, biased: str, eps: float | None) -> None:
+    T, F, K = 3, 4, 6
+    inputs = {"x": rng.normal(size=(T, K))}
+    for name in ("gate", "up"):
+        inputs[f"{name}_weight"] = rng.normal(size=(F, K))
+        if name in biased:
+            inputs[f"{name}_bias"] = rng.normal(size=F)
+    x = inputs["x"]
+    if eps is not None:
+        inputs["norm_weight"] = rng.normal(size=K)
+        x = loop_norm(x, inputs["norm_weight"], eps)
+    output = GatedLinear(eps).compute(inputs)["output"]
+    gate = loop_linear(x, inputs["gate_weight"], inputs.get("gate_bias"))
+    up = loop_linear(x, inputs["up_weight"], inputs.get("up_bias"))
+    expected = np.vectorize(silu)(gate) * up
+    np.testing.assert_allclose(output, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [None, 0.25])
+@pytest.mark.parametrize("biased", ["", "q", "kv", "qkv"])
+def test_qkv_linear(rng: np.random.Generator, biased: str, eps: float | None) -> None:
+    T, K = 3, 6
+    inputs = {"x": rng.normal(size=(T, K))}
+    for name, size in zip("qkv", (6, 2, 2), strict=True):
+        inputs[f"{name}_weight"] = rng.normal(size=(size, K))
+        if name in biased:
+            inputs[f"{name}_bias"] = rng.normal(size=size)
+    x = inputs["x"]
+    if eps is not None:
+        inputs["norm_weight"] = rng.normal(size=K)
+        x = loop_norm(x, inputs["norm_weight"], eps)
+    outputs = QkvLinear(eps).compute(inputs)
+    for name in "qkv":
+        expected = loop_linear(x, inputs[f"{name}_weight"], inputs.get(f"{name}_bias"))
+        np.testing.assert_allclose(outputs[name], expected, rtol=1e-12)
 
 
 def test_swiglu() -> None:

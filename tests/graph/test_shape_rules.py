@@ -6,14 +6,17 @@ import pytest
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import PlanError
-from crossinfer.formats.blocks import Q4_0
+from crossinfer.formats.blocks import Q4_0, Q8_0
 from crossinfer.graph.op import Op, Operands, float32
 from crossinfer.graph.ops import OPS
 from crossinfer.graph.ops.argmax import Argmax
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
+from crossinfer.graph.ops.gated_linear import GatedLinear
 from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.ops.qkv_linear import QkvLinear
 from crossinfer.graph.ops.rms_norm import RmsNorm
+from crossinfer.graph.ops.rope_attention import RopeAttention
 from crossinfer.graph.ops.rope_kv import RopeKv
 from crossinfer.graph.ops.swiglu import Swiglu
 from crossinfer.graph.ops.top_k import TopK
@@ -50,6 +53,32 @@ GOOD: dict[str, tuple[Op, dict[str, Operand], dict[str, Operand]]] = {
         },
         {"output": float32(3, 5)},
     ),
+    "gated_linear": (
+        GatedLinear(eps=1e-6),
+        {
+            "x": float32(3, 64),
+            "gate_weight": Operand((5, 64), Q4_0, Role.WEIGHT),
+            "up_weight": Operand((5, 64), Q8_0, Role.WEIGHT),
+            "gate_bias": float32(5),
+            "up_bias": float32(5),
+            "norm_weight": float32(64),
+        },
+        {"output": float32(3, 5)},
+    ),
+    "qkv_linear": (
+        QkvLinear(eps=1e-6),
+        {
+            "x": float32(3, 64),
+            "q_weight": Operand((6, 64), Q4_0, Role.WEIGHT),
+            "k_weight": Operand((2, 64), Q4_0, Role.WEIGHT),
+            "v_weight": Operand((2, 64), Q8_0, Role.WEIGHT),
+            "q_bias": float32(6),
+            "k_bias": float32(2),
+            "v_bias": float32(2),
+            "norm_weight": float32(64),
+        },
+        {"q": float32(3, 6), "k": float32(3, 2), "v": float32(3, 2)},
+    ),
     "rope_kv": (
         RopeKv(8),
         {
@@ -66,6 +95,18 @@ GOOD: dict[str, tuple[Op, dict[str, Operand], dict[str, Operand]]] = {
         Attention(8, 1.0),
         {"q": float32(3, 48), "cache": CACHE, **TABLES},
         {"output": float32(3, 48)},
+    ),
+    "rope_attention": (
+        RopeAttention(8, 1.0),
+        {
+            "q": float32(3, 48),
+            "k": float32(3, 16),
+            "v": float32(3, 16),
+            "table": float32(64, 4, 2),
+            **TABLES,
+            "cache": CACHE,
+        },
+        {"output": float32(3, 48), "written": CACHE},
     ),
     "swiglu": (
         Swiglu(),
@@ -98,6 +139,22 @@ BAD = [
     ("linear", "bias", Operand((5,), DType.F16)),
     ("linear", "gate", float32(5, 3)),
     ("linear", "residual", float32(3, 64)),
+    ("gated_linear", "x", float32(3, 32)),
+    ("gated_linear", "x", int32(3, 64)),
+    ("gated_linear", "gate_weight", Operand((6, 64), Q4_0, Role.WEIGHT)),
+    ("gated_linear", "up_weight", Operand((64,), DType.F32, Role.WEIGHT)),
+    ("gated_linear", "up_weight", Operand((5, 32), Q4_0, Role.WEIGHT)),
+    ("gated_linear", "gate_bias", float32(64)),
+    ("gated_linear", "up_bias", Operand((5,), DType.F16)),
+    ("gated_linear", "norm_weight", float32(5)),
+    ("qkv_linear", "x", float32(3, 32)),
+    ("qkv_linear", "q_weight", Operand((6, 32), Q4_0, Role.WEIGHT)),
+    ("qkv_linear", "k_weight", Operand((3, 64), Q4_0, Role.WEIGHT)),
+    ("qkv_linear", "v_weight", Operand((2, 32), Q8_0, Role.WEIGHT)),
+    ("qkv_linear", "q_bias", float32(2)),
+    ("qkv_linear", "k_bias", float32(6)),
+    ("qkv_linear", "v_bias", int32(2)),
+    ("qkv_linear", "norm_weight", Operand((64,), DType.F16)),
     ("rope_kv", "q", float32(4, 48)),
     ("rope_kv", "q", float32(3, 44)),
     ("rope_kv", "k", float32(3, 24)),
@@ -107,6 +164,16 @@ BAD = [
     ("rope_kv", "table", Operand((64, 4, 2), DType.F16)),
     ("rope_kv", "cache", Operand((9, 2, 1, 16, 8), DType.F16, Role.KV_CACHE)),
     ("rope_kv", "cache", Operand((9, 2, 2, 16, 8), DType.BF16, Role.KV_CACHE)),
+    *[
+        ("rope_attention", name, type_)
+        for name, type_ in (
+            ("q", float32(3, 40)),
+            ("k", float32(3, 24)),
+            ("v", float32(3, 8)),
+            ("table", float32(64, 8, 2)),
+            ("cache", Operand((9, 2, 1, 16, 8), DType.F16, Role.KV_CACHE)),
+        )
+    ],
     ("attention", "q", float32(3, 40)),
     ("attention", "cache", Operand((9, 2, 2, 8, 8), DType.F16, Role.KV_CACHE)),
     ("attention", "cache", Operand((9, 1, 2, 16, 8), DType.F16, Role.KV_CACHE)),
@@ -114,7 +181,7 @@ BAD = [
     ("attention", "cache", Operand((9, 2, 2, 16, 8), DType.I32, Role.KV_CACHE)),
     *[
         (op, name, type_)
-        for op in ("rope_kv", "attention")
+        for op in ("rope_kv", "attention", "rope_attention")
         for name, type_ in (
             ("query_start", int32(2)),
             ("query_start", float32(3)),
@@ -210,6 +277,8 @@ def test_variants() -> None:
         return op.variant(inputs)
 
     assert variant("linear") == "linear[q4_0]"
+    assert variant("gated_linear") == "gated_linear[q4_0+q8_0]"
+    assert variant("qkv_linear") == "qkv_linear[q4_0+q8_0]"
     assert variant("embed") == "embed[q4_0]"
     assert variant("attention") == "attention[f16]"
     assert variant("rope_kv") == "rope_kv[f16]"
@@ -220,3 +289,13 @@ def test_without_a_residual_there_is_no_sum() -> None:
     op, inputs, outputs = GOOD["rms_norm"]
     without = {name: type_ for name, type_ in inputs.items() if name != "residual"}
     assert op.infer(without) == {"output": outputs["output"]}
+
+
+@pytest.mark.parametrize("op", [GatedLinear, QkvLinear])
+def test_a_folded_norm_needs_weight_and_eps(op: type[GatedLinear] | type[QkvLinear]) -> None:
+    _, inputs, outputs = GOOD[op.name]
+    without = {name: type_ for name, type_ in inputs.items() if name != "norm_weight"}
+    assert op().infer(without) == outputs
+    for made, given in ((op(), inputs), (op(eps=1e-6), without)):
+        with pytest.raises(PlanError, match="if there is an eps"):
+            made.infer(given)

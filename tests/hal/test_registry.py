@@ -94,6 +94,44 @@ def test_auto_never_takes_software_or_simulated(monkeypatch: pytest.MonkeyPatch)
     assert opened("vulkan") == "vulkan"
 
 
+def test_gpus_for_auto_are_discrete_first_and_of_two_backends_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    discrete, integrated = DeviceKind.DISCRETE_GPU, DeviceKind.INTEGRATED_GPU
+    install(
+        monkeypatch,
+        {
+            "kfd": (discrete,),
+            "vulkan": (integrated, discrete, DeviceKind.SOFTWARE_GPU),
+            "d3d12": (discrete, DeviceKind.NPU),
+        },
+    )
+    monkeypatch.setattr(registry, "may_have_gpu", lambda: True)
+    names = [info.name for info in registry.automatic_gpus()]
+    assert names == ["vulkan:1", "d3d12", "vulkan"]
+    monkeypatch.setattr(registry, "may_have_gpu", lambda: False)
+    assert registry.automatic_gpus() == []
+
+
+def test_a_backend_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, {"vulkan": (), "gone": (), "cpu": (DeviceKind.CPU,)})
+
+    def fail() -> list[DeviceInfo]:
+        raise OSError("no driver answers")
+
+    module = sys.modules[registry.BACKENDS["vulkan"]]
+    module.list_devices = fail  # type: ignore[attr-defined]
+    monkeypatch.setitem(registry.BACKENDS, "gone", "crossinfer.backends.nowhere")
+    found = registry.find_devices()
+    assert [info.name for info in found.devices] == ["cpu"]
+    assert found.problems["vulkan"] == "OSError: no driver answers"
+    assert "ModuleNotFoundError" in found.problems["gone"]
+    assert registry.list_devices() == found.devices
+    assert opened("auto") == "cpu"
+    with pytest.raises(OSError, match="no driver answers"):  # who names it is told
+        registry.open_device("vulkan")
+
+
 @pytest.mark.parametrize("name", ["", "abacus", "gpu:", "gpu:x", "gpu:-1", ":0"])
 def test_unknown_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     install(monkeypatch, {"gpu": (DeviceKind.DISCRETE_GPU,), "cpu": (DeviceKind.CPU,)})

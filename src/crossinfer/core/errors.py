@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
@@ -17,6 +17,10 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 def shown(value: Any) -> str:
     """A value out of a file for a message: its repr in a short line, whatever the value is."""
     return " ".join(_SHORT.repr(value).split())
+
+
+class DeviceWarning(UserWarning):
+    """A device was lost and made again, or gets a kernel wrong; the work goes on."""
 
 
 class CrossinferError(Exception):
@@ -51,18 +55,40 @@ class DeviceError(CrossinferError):
     """Base of the four errors that a device may raise."""
 
 
+class InFlight(NamedTuple):
+    """A kernel run that had been handed to a device and not been seen to end."""
+
+    kernel: str
+    label: str
+    """The node of the graph that it belongs to; empty outside of a plan."""
+    shape: str
+    """The shapes of the op's operands, as `x 5x64, weight 32x64`; empty outside of a plan."""
+
+
 class DeviceLost(DeviceError):  # noqa: N818 - the name that every API uses
     """The device stopped answering; nothing on it is valid any more.
 
-    `reason` is what the API said, `in_flight` the kernels that were running.
+    `reason` is what the API said, `in_flight` the kernels that were running (each once), and
+    `dispatches` their runs with the operators and shapes that they belong to. `sentence` is the
+    message without its advice.
     """
 
-    def __init__(self, device: str, reason: str, in_flight: Sequence[str] = ()) -> None:
-        running = f" while running {', '.join(in_flight)}" if in_flight else ""
-        super().__init__(f"Device {device} was lost{running}: {reason}. Open it again to go on.")
+    def __init__(
+        self,
+        device: str,
+        reason: str,
+        in_flight: Sequence[str] = (),
+        dispatches: Sequence[InFlight] = (),
+    ) -> None:
+        # One kernel is the guilty one, so its shape matters; of many there would be a page.
+        at = f" ({dispatches[0].shape})" if len(dispatches) == 1 and dispatches[0].shape else ""
+        running = f" while running {', '.join(in_flight)}{at}" if in_flight else ""
+        self.sentence = f"Device {device} was lost{running}: {reason}."
+        super().__init__(f"{self.sentence} Open it again to go on.")
         self.device = device
         self.reason = reason
         self.in_flight = tuple(in_flight)
+        self.dispatches = tuple(dispatches)
 
 
 class OutOfDeviceMemory(DeviceError):  # noqa: N818

@@ -15,6 +15,7 @@ from typing import Any
 from crossinfer.core.errors import SettingsError
 
 PREFIX = "CROSSINFER_"
+PRECISIONS = ("exact", "fast")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Settings:
     threads: int | None = None
     debug: int = 0
     validation: bool = False
+    verify: bool = True
+    directml: str = "off"
+    directml_library: str | None = None
+    d3d12_library: str | None = None
+    d3d12_abi: str | None = None
+    d3d12_dred: bool = False
+    python: Path | None = None
+    precision: str = "exact"
 
 
 def _positive(text: str) -> int:
@@ -42,10 +51,28 @@ def _debug_level(text: str) -> int:
     return value
 
 
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise ValueError
+    return text
+
+
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError
     return text == "1"
+
+
+def _directml(text: str) -> str:
+    if text not in ("off", "auto", "on"):
+        raise ValueError
+    return text
+
+
+def _abi(text: str) -> str:
+    if text not in ("windows", "ms", "sysv"):
+        raise ValueError
+    return text
 
 
 def _text(text: str) -> str:
@@ -54,7 +81,7 @@ def _text(text: str) -> str:
     return text
 
 
-def _folder(text: str) -> Path:
+def _path(text: str) -> Path:
     return Path(_text(text))
 
 
@@ -73,7 +100,7 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("cache", "a folder", "where models, compiled kernels and verdicts are kept", _folder),
+    Variable("cache", "a folder", "where models, compiled kernels and verdicts are kept", _path),
     Variable(
         "device",
         "device names, separated by commas",
@@ -85,6 +112,36 @@ VARIABLES = (
         "debug", "0 to 3", "1: the plan, 2: each step, 3: each command, on stderr", _debug_level
     ),
     Variable("validation", "0 or 1", "1: the API's own validation layers, on stderr", _switch),
+    Variable(
+        "verify", "0 or 1", "0: kernels are used without a look at their results first", _switch
+    ),
+    Variable(
+        "directml",
+        "off, auto or on",
+        "DirectML's operators on Direct3D 12: never, where no kernel of ours may run, or first",
+        _directml,
+    ),
+    Variable("directml_library", "a file", "the DirectML library to load", _text),
+    Variable("d3d12_library", "a file", "the Direct3D 12 library to load", _text),
+    Variable("d3d12_abi", "windows, ms or sysv", "the calling convention of that library", _abi),
+    Variable(
+        "d3d12_dred",
+        "0 or 1",
+        "1: Direct3D 12 keeps breadcrumbs that tell what ran when a device was removed",
+        _switch,
+    ),
+    Variable(
+        "python",
+        "a Python executable",
+        "the Python whose packages libcrossinfer uses; read by it, not by Python itself",
+        _path,
+    ),
+    Variable(
+        "precision",
+        "exact or fast",
+        "fast: a CPU with bfloat16 instructions may round 16-bit weights and what they multiply",
+        _precision,
+    ),
 )
 
 

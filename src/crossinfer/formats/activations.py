@@ -11,10 +11,19 @@ group with a NaN or an infinity has a scale that is not finite, and so has every
 from __future__ import annotations
 
 import dataclasses
+from typing import Protocol
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array
+
+
+class Rounding(Protocol):
+    """How a kernel rounds an operand before it computes."""
+
+    def round(self, x: Array) -> Array:
+        """What values become, in float64."""
+
 
 LARGEST = 127
 SMALLEST = 2.0**-100
@@ -51,3 +60,18 @@ class ActivationBlocks:
         wide = np.repeat(scales.astype(np.float64), self.group_elements, axis=1)
         with np.errstate(invalid="ignore"):
             return codes * wide[:, : codes.shape[1]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortFloats:
+    """bfloat16: eight bits of significand, to nearest even."""
+
+    def round(self, x: Array) -> Array:
+        """What float32 values of any shape become, in float64."""
+        bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16
+        nearest = (rounded.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return np.where(np.isnan(x), x, nearest).astype(np.float64)
+
+
+SHORT = ShortFloats()

@@ -40,15 +40,24 @@ def plane_word(
 
     `file_word(i)` gives word i of the file's plane, uint32 of any shape. Not for planes of run 1.
     """
-    # Vectors that move together, from one file word by one distance: their bits in the result.
+    moves = plane_moves(source, plane, first, word)
+    parts = [_moved(file_word(i), by) & np.uint32(bits) for (i, by), bits in moves.items()]
+    return functools.reduce(np.bitwise_or, parts)
+
+
+def plane_moves(
+    source: Plane, plane: TargetPlane, first: int, word: int
+) -> dict[tuple[int, int], int]:
+    """What such a word is put together from: (word of the file's plane, bits that it is shifted to
+    the right, or to the left if negative) to the bits that it gives.
+    """
     moves: dict[tuple[int, int], int] = {}
     for vector in range(word, VECTORS, plane.bits):
         byte, shift = source.position(first + 4 * vector)
         target = plane.position(vector)[1]
         key = (byte - source.offset) // 4, shift - target
         moves[key] = moves.get(key, 0) | plane.mask << target
-    parts = [_moved(file_word(i), by) & np.uint32(bits) for (i, by), bits in moves.items()]
-    return functools.reduce(np.bitwise_or, parts)
+    return moves
 
 
 def spread_bits(word: Array) -> Array:

@@ -14,13 +14,17 @@ from crossinfer.hal.kernel import Operand
 
 
 class GraphBuilder:
-    """Collects tensors and nodes. Names of nodes are prefixed by the current `scope`."""
+    """Collects tensors and nodes.
+
+    Names of nodes are prefixed by the current `scope`; they belong to the current `layer`.
+    """
 
     def __init__(self) -> None:
         self._tensors: dict[Source, dict[str, Tensor]] = {source: {} for source in Source}
         self._nodes: list[Node] = []
         self._outputs: dict[str, Tensor] = {}
         self.scope = ""
+        self.layer: int | None = None
 
     def input(self, name: str, shape: Sequence[int]) -> Tensor:
         """A table of int32 that the engine writes before each step."""
@@ -61,7 +65,7 @@ class GraphBuilder:
             operand: Tensor(f"{name}.{operand}", type_, Source.NODE)
             for operand, type_ in made.items()
         }
-        self._nodes.append(Node(name, op, given, outputs))
+        self._nodes.append(Node(name, op, given, outputs, self.layer))
         return outputs
 
     def build(self) -> Graph:

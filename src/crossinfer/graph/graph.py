@@ -43,6 +43,8 @@ class Node:
     op: Op
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
+    layer: int | None = None
+    """The model's layer that it belongs to, from 0; None before the first and after the last."""
 
     def updated(self) -> dict[str, str]:
         """Output operand → the input operand in whose memory it lives."""

@@ -36,8 +36,8 @@ class Op(abc.ABC):
     inputs: ClassVar[tuple[OperandRule, ...]]
     outputs: ClassVar[tuple[OperandRule, ...]]
     tolerance: ClassVar[Tolerance] = Tolerance.F32
-    stored: ClassVar[str | None] = None
-    """The input whose storage type makes variants of the op: a weight, a table, a cache."""
+    stored: ClassVar[tuple[str, ...]] = ()
+    """The inputs whose storage types make variants of the op: weights, a table, a cache."""
 
     @abc.abstractmethod
     def infer(self, inputs: Operands) -> dict[str, Operand]:
@@ -62,10 +62,14 @@ class Op(abc.ABC):
                 raise PlanError(f"The op {self.name} has no input {name}.")
 
     def variant(self, operands: Operands) -> str:
-        """The op's name with the storage that it decodes, as `linear[q4_1]`."""
-        if self.stored is None:
+        """The op's name with the storage types that it decodes, each once.
+
+        As `linear[q4_1]`, or `qkv_linear[q4_k+q6_k]` where they differ.
+        """
+        if not self.stored:
             return self.name
-        return f"{self.name}[{operands[self.stored].storage.label}]"
+        labels = dict.fromkeys(operands[name].storage.label for name in self.stored)
+        return f"{self.name}[{'+'.join(labels)}]"
 
     def arguments(self, operands: Operands) -> tuple[Argument, ...]:
         """One binding for each operand, in order, with what the op does to it."""

@@ -9,10 +9,14 @@ grid of sizes from 1 to 2³² - 1, a recording that is not in flight. Views of c
 multiples of 256 bytes; those of writes and downloads start anywhere.
 
 **Errors.** A device raises `DeviceLost`, `OutOfDeviceMemory`, `KernelUnsupported`, `InvalidUse`,
-and nothing else. `DeviceLost` carries the API's reason and the kernels in flight. After a loss
+and nothing else. `DeviceLost` carries the API's reason and the runs in flight. After a loss
 every call but `close` and `free` raises `DeviceLost`, so that a loss is never taken for something
 else. What goes wrong in a submission is raised by its fence; other calls report only the loss. A
 `submit` that any other exception cuts short loses the device, since its state is unknown.
+
+**Kernels.** A name means one kernel of a device: faults, verdicts and timelines go by it. Where the
+driver makes something else of it for each shape, `Kernel.per_shape` says so. `DeviceInfo.driver`
+and `kernel_code` change whenever a kernel may come out otherwise.
 
 **Order.** Commands of one recording may run at the same time, except where the recorder put a
 barrier: a barrier before a command means that every earlier command of the recording has finished
@@ -20,6 +24,10 @@ and its writes can be seen. The hazard tracker decides where; a backend translat
 adds none of its own for memory that the recording names. Recordings submitted to one device run one
 after the other, each as if a barrier stood before it. `submit` copies `params` into the recording's
 parameter buffer in that same order. `write` and `download` wait for everything submitted before.
+
+**Copies from the host.** `copy_in` copies `HostMemory` to a view beside the queue, in no order with
+what is submitted: the caller waits for what uses the view before, and for the copy's fence before
+it submits what uses it after. `download` and `write` don't wait for such copies; `close` does.
 
 **Recordings** are immutable and refer to buffers, not to contents; replaying one costs no
 recording. A recording may be in flight once. A buffer may not be freed while a recording in flight

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import DeviceError, DeviceLost, InvalidUse, OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
@@ -17,6 +19,7 @@ from crossinfer.formats.tensors import release_pages
 from crossinfer.hal.buffer import VIEW_ALIGNMENT, Buffer, Role, View
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, DeviceHooks, raw_bytes
+from crossinfer.hal.host_memory import HostCopy, HostMemory, check_copy
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.recording import Command, Recorder, Recording
 from crossinfer.hal.timer import Timer
@@ -32,7 +35,9 @@ class Device(DeviceHooks):
         self._lost: DeviceLost | None = None
         self._closed = False
         self._in_flight: list[Recording] = []
+        self._copies: list[HostCopy] = []
         self._buffers: set[Buffer] = set()
+        self._frees = 0
         self._lock = threading.RLock()
 
     def alloc(
@@ -57,10 +62,25 @@ class Device(DeviceHooks):
                     f"{label or 'a buffer'}: {self.memory_in_use} of its {limit} bytes are in use. "
                     "Use a smaller context or a smaller model, or free buffers."
                 )
-            buffer = Buffer(self, size, label, self._alloc(size))
+            handle = self._alloc_tensor(size, shape, dtype, role)
+            buffer = Buffer(self, size, label, handle)
             self.memory_in_use += size
             self._buffers.add(buffer)
         return buffer
+
+    def pack(
+        self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role, target: Array
+    ) -> None:
+        """Write a tensor as `upload` would keep it to the start of `target`, uint8 of the host.
+
+        Raises InvalidUse.
+        """
+        offset = 0
+        for chunk in self._pack(data, shape, dtype, role):
+            part = np.frombuffer(raw_bytes(chunk), np.uint8)
+            target[offset : offset + part.size] = part
+            offset += part.size
+        release_pages(data)
 
     def upload(
         self,
@@ -136,6 +156,7 @@ class Device(DeviceHooks):
             if any(buffer in recording.buffers for recording in self._pending()):
                 raise InvalidUse(f"{buffer} is used by a recording in flight; wait for its fence.")
             buffer.freed = True
+            self._frees += 1
             self._buffers.discard(buffer)
             self.memory_in_use -= buffer.size_in_bytes
             self._free(buffer)
@@ -147,14 +168,32 @@ class Device(DeviceHooks):
             self.check_buffer(parameters)
         return Recorder(self, parameters)
 
-    def encode(self, commands: tuple[Command, ...], parameters: Buffer | None) -> Recording:
+    def encode(
+        self,
+        commands: tuple[Command, ...],
+        parameters: Buffer | None,
+        results: tuple[View, ...] = (),
+    ) -> Recording:
         """Called by `Recorder.finish`."""
         self.check_usable()
-        recording = Recording(self, commands, parameters)
+        recording = Recording(self, commands, parameters, results)
         for buffer in recording.buffers:
             self.check_buffer(buffer)  # one may have been freed since its command
         recording.handle = self._encode(commands, parameters)
+        if results:
+            self._add_results(recording.handle, results)
         return recording
+
+    def read_result(self, recording: Recording, number: int) -> bytes:
+        """See `Recording.read_result`."""
+        self.check_usable()
+        if recording.fence is None or not recording.fence.done:
+            raise InvalidUse("The recording has not run yet; wait for its fence.")
+        if number not in range(len(recording.results)):
+            raise InvalidUse(
+                f"The recording has {len(recording.results)} results, none of number {number}."
+            )
+        return self._read_result(recording, number)
 
     def submit(self, recording: Recording, params: bytes = b"") -> Fence:
         """Copy `params` to the start of the recording's parameter buffer, then run it.
@@ -166,9 +205,10 @@ class Device(DeviceHooks):
             raise InvalidUse(f"The recording was made for {recording.device.info.name}.")
         if recording.in_flight:
             raise InvalidUse("The recording is in flight already; wait for its fence.")
-        # Hundreds of buffers in each step: one look at each, since `encode` has checked the rest.
-        for buffer in [buffer for buffer in recording.buffers if buffer.freed]:
-            self.check_buffer(buffer)
+        if recording.frees_seen != self._frees:
+            for buffer in recording.buffers:
+                self.check_buffer(buffer)
+            recording.frees_seen = self._frees
         if params:
             if recording.parameters is None:
                 raise InvalidUse("The recording has no buffer for the parameters given.")
@@ -181,7 +221,7 @@ class Device(DeviceHooks):
         with self._lock:
             # In this order: with its new fence, the recording's entry from an earlier submission
             # would count as pending again, and the list would grow with every replay.
-            self._in_flight = [*self._pending(), recording]
+            self._in_flight = [*(r for r in self._in_flight if r.in_flight), recording]
             recording.fence = fence
         try:
             self._submit(recording, params, fence)
@@ -192,6 +232,41 @@ class Device(DeviceHooks):
             # Nobody knows how much of it was handed over, so nothing would ever end the fence.
             self.lose(f"a submission was cut short ({type(error).__name__})")
             raise
+        return fence
+
+    def host_memory(self, size: int, label: str = "") -> HostMemory:
+        """`size` bytes of the host for `copy_in`. Raises OutOfDeviceMemory, DeviceLost."""
+        self.check_usable()
+        data, handle = self._host_memory(size)
+        return HostMemory(self, data, handle, label)
+
+    def free_host_memory(self, memory: HostMemory) -> None:
+        """See `HostMemory.free`."""
+        if any(copy.source is memory and copy.in_flight for copy in self._copies):
+            raise InvalidUse(f"A copy out of {memory} runs; wait for its fence.")
+        if not (memory.freed or self._closed):
+            self._free_host_memory(memory)
+        memory.freed = True
+
+    def copy_in(self, source: HostMemory, target: View) -> Fence:
+        """Start copying the start of `source` over `target`; returns at once, if the device can.
+
+        The copy runs beside the queue, in no order with it: the caller has waited for whatever uses
+        the target, and waits for the fence before it submits what does. Raises DeviceLost,
+        OutOfDeviceMemory, InvalidUse.
+        """
+        self.check_usable()
+        check_copy(source, target, self)
+        if any(target.buffer in r.buffers for r in self._pending() if not isinstance(r, HostCopy)):
+            raise InvalidUse(f"{target.buffer} is used by a recording in flight.")
+        copy = HostCopy(source, target)
+        fence = self._copy_in(source, target)
+        if fence is None:
+            fence = Fence(self)
+            fence.signal()
+        with self._lock:
+            self._copies = [*(c for c in self._copies if c.in_flight), copy]
+            copy.fence = fence
         return fence
 
     def timer(self, capacity: int) -> Timer:
@@ -231,11 +306,11 @@ class Device(DeviceHooks):
         self.write(view, self._kv_block_bytes(values, dtype))
 
     def wait_idle(self) -> None:
-        """Wait for everything that was submitted. Raises DeviceLost.
+        """Wait for everything that was submitted, but not for copies. Raises DeviceLost.
 
         Whoever holds a fence hears from it what else went wrong.
         """
-        for recording in self._pending():
+        for recording in [recording for recording in self._in_flight if recording.in_flight]:
             if recording.fence is not None:
                 with contextlib.suppress(DeviceError):
                     recording.fence.wait()
@@ -246,8 +321,10 @@ class Device(DeviceHooks):
         """Mark the device as lost; everything in flight fails with the error that is returned."""
         with self._lock:
             if self._lost is None:
-                running = (name for r in self._pending() for name in r.kernel_names)
-                self._lost = DeviceLost(self.info.name, reason, tuple(dict.fromkeys(running)))
+                pending = self._pending()
+                names = dict.fromkeys(name for r in pending for name in r.kernel_names)
+                runs = dict.fromkeys(run for r in pending for run in r.runs)
+                self._lost = DeviceLost(self.info.name, reason, tuple(names), tuple(runs))
             for recording in self._pending():
                 if recording.fence is not None:
                     recording.fence.signal(self._lost)
@@ -259,6 +336,9 @@ class Device(DeviceHooks):
             return
         with contextlib.suppress(DeviceLost):
             self.wait_idle()
+            for copy in self._copies:
+                if copy.fence is not None:
+                    copy.fence.wait()
         self._closed = True
         self._close()
         for buffer in self._buffers:
@@ -304,7 +384,8 @@ class Device(DeviceHooks):
         return Fence(self)
 
     def _pending(self) -> list[Recording]:
-        return [recording for recording in self._in_flight if recording.in_flight]
+        started: list[Recording] = [*self._in_flight, *self._copies]
+        return [recording for recording in started if recording.in_flight]
 
 
 def _check_shape(shape: Sequence[int], dtype: StorageType, label: str) -> None:

@@ -16,7 +16,8 @@ from crossinfer.hal.device import Device
 from crossinfer.hal.executor import Executor
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data
-from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.info import DeviceInfo
+from crossinfer.hal.kernel import Dispatch, Lowering, OpDescription, Operand
 from crossinfer.hal.recording import (
     Command,
     CopyCommand,
@@ -36,36 +37,52 @@ class FaultKind(enum.Enum):
 
 @dataclasses.dataclass
 class Fault:
-    """Strikes once, at the `at`-th dispatch (from 1) of the kernels whose name starts so."""
+    """Strikes at the `at`-th dispatch (from 1) of the kernels whose name starts so.
+
+    `shape` limits it to dispatches of an op with these operands (a part of `Dispatch.shape`);
+    `always` lets it strike at every later one too, as a driver that is wrong does. It keeps its
+    count when it is given to the next device, as a driver does when a device is made again.
+    """
 
     kind: FaultKind
     kernel: str
     at: int = 1
     seen: int = 0
+    shape: str = ""
+    always: bool = False
 
-    def strikes(self, kernel: str) -> bool:
-        if not kernel.startswith(self.kernel):
+    def strikes(self, dispatch: Dispatch) -> bool:
+        if not dispatch.kernel.name.startswith(self.kernel) or self.shape not in dispatch.shape:
             return False
         self.seen += 1
-        return self.seen == self.at
+        return self.seen == self.at or (self.always and self.seen > self.at)
 
 
 class FaultyDevice(Device):
     """Wraps any device. Its buffers' handles are the inner device's buffers.
 
     Commands run on the inner device at submission, in as many parts as the faults cut them into;
-    closing closes the inner device.
+    closing closes the inner device. `info` lets it pass for another device.
     """
 
-    def __init__(self, inner: Device, faults: Sequence[Fault]) -> None:
-        super().__init__(inner.info, deadline_s=inner.deadline_s)
+    def __init__(
+        self, inner: Device, faults: Sequence[Fault], info: DeviceInfo | None = None
+    ) -> None:
+        super().__init__(info or inner.info, deadline_s=inner.deadline_s)
         self.fusions = inner.fusions
+        self.one_access_per_buffer = inner.one_access_per_buffer
         self._inner = inner
-        self._faults = list(faults)
+        self._faults = faults
         self._hangs = False
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
         return self._inner.lower(op, operands)
+
+    def allow_rounding(self) -> None:
+        self._inner.allow_rounding()
+
+    def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
+        return self._inner.refusal(op, operands)
 
     def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
         return self._inner.packed_size(shape, dtype, role)
@@ -151,7 +168,7 @@ class FaultyDevice(Device):
         if not isinstance(command, DispatchCommand):
             return None
         # Every fault counts every dispatch, so that "the n-th" means the same beside others.
-        struck = [fault for fault in self._faults if fault.strikes(command.dispatch.kernel.name)]
+        struck = [fault for fault in self._faults if fault.strikes(command.dispatch)]
         return struck[0] if struck else None
 
     def _run(self, commands: Sequence[Command]) -> None:

@@ -17,6 +17,7 @@ from crossinfer.hal.limits import Limits
 
 if TYPE_CHECKING:
     from crossinfer.hal.fence import Fence
+    from crossinfer.hal.host_memory import HostMemory
     from crossinfer.hal.recording import Command, Recording
     from crossinfer.hal.timer import Timer
 
@@ -36,6 +37,10 @@ def raw_bytes(data: Data) -> memoryview:
 class DeviceHooks(abc.ABC):
     """One device behind the HAL's checks. See `crossinfer.hal` for what a backend may count on."""
 
+    one_access_per_buffer: bool = False
+    """A dispatch that reads a part of a buffer and writes another part costs a copy, so that
+    tensors which live at the same time had better have buffers of their own.
+    """
     fusions: frozenset[str] = frozenset()
     """The fusion patterns of the plan that pay on this device."""
 
@@ -43,9 +48,26 @@ class DeviceHooks(abc.ABC):
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
         """The ways to run `op` on operands of these types, best first; empty means "no"."""
 
+    def allow_rounding(self) -> None:  # noqa: B027 - most have nothing to gain by it
+        """From now on, `lower` may offer kernels that round 16-bit weights and what these multiply,
+        where that is faster (see `Lowering.quantized`).
+        """
+
+    def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
+        """Why `lower` says "no", to end "device X: "; empty: it has no kernel, and that is all."""
+        del op, operands
+        return ""
+
     @abc.abstractmethod
     def _alloc(self, size: int) -> object:
         """The handle of `size` bytes of new memory. Raises OutOfDeviceMemory."""
+
+    def _alloc_tensor(
+        self, size: int, shape: Sequence[int], dtype: StorageType, role: Role
+    ) -> object:
+        """The handle of `size` bytes for a tensor, for devices that care what it is."""
+        del shape, dtype, role
+        return self._alloc(size)
 
     @abc.abstractmethod
     def _free(self, buffer: Buffer) -> None: ...
@@ -64,6 +86,30 @@ class DeviceHooks(abc.ABC):
     def _submit(self, recording: Recording, params: bytes, fence: Fence) -> None:
         """Copy `params` and run; `signal` the fence when done. May raise the HAL's errors."""
 
+    def _host_memory(self, size: int) -> tuple[Array, object]:
+        """Memory for `_copy_in`: uint8 [size] and a handle. Raises OutOfDeviceMemory."""
+        return np.empty(size, np.uint8), None
+
+    def _free_host_memory(self, memory: HostMemory) -> None:
+        """No copy out of it runs."""
+        del memory
+
+    def _copy_in(self, source: HostMemory, target: View) -> Fence | None:
+        """Start copying to `target`, beside the queue if that is possible; None: it is done.
+
+        Nothing in flight touches the target. May raise the HAL's errors.
+        """
+        self._write(target, source.data[: target.size])
+        return None
+
+    def _add_results(self, handle: object, results: tuple[View, ...]) -> None:
+        """Have a recording that `_encode` made bring these to the host at its end."""
+        del handle, results
+
+    def _read_result(self, recording: Recording, number: int) -> bytes:
+        """What the recording, which has run, brought; without `_add_results` it is fetched now."""
+        return self._read(recording.results[number])
+
     @abc.abstractmethod
     def _make_timer(self, capacity: int) -> object: ...
 
@@ -80,6 +126,9 @@ class DeviceHooks(abc.ABC):
     @abc.abstractmethod
     def _close(self) -> None:
         """Release everything that this device created. Nothing is in flight, or it is lost."""
+
+    def _leave_to_parent(self) -> None:  # noqa: B027 - many have nothing to let go of
+        """In a child process, for a device that `hal.forks` watches: touch nothing any more."""
 
     # Layouts; backends that repack override the first two together, and the last two.
 

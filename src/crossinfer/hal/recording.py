@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from crossinfer.core.errors import InvalidUse
+from crossinfer.core.errors import InFlight, InvalidUse
 from crossinfer.hal.buffer import VIEW_ALIGNMENT, Access, Binding, Buffer, View
 from crossinfer.hal.hazards import Barrier, HazardTracker
 from crossinfer.hal.kernel import MAX_BINDINGS, MAX_CONSTANT_BYTES, Dispatch
@@ -50,25 +50,44 @@ class Recording:
         device: Device,
         commands: tuple[Command, ...],
         parameters: Buffer | None,
+        results: tuple[View, ...] = (),
     ) -> None:
         self.device = device
         self.commands = commands
         self.parameters = parameters
+        self.results = results
+        """What the recording brings to the host when it has run."""
         self.handle: object = None
         self.fence: Fence | None = None
         self.buffers = frozenset(
             view.buffer for command in commands for view in _views(command)
-        ) | ({parameters} if parameters else set())
+        ) | {view.buffer for view in results}
+        if parameters is not None:
+            self.buffers |= {parameters}
+        self.frees_seen = -1
+        """`Device.submit` found no freed buffer when so many had been freed in all."""
 
     @property
     def in_flight(self) -> bool:
         return self.fence is not None and not self.fence.done
 
+    def read_result(self, number: int) -> bytes:
+        """The bytes of a result, as its last submission left them.
+
+        Raises DeviceLost, and InvalidUse if there was none or it is in flight.
+        """
+        return self.device.read_result(self, number)
+
     @property
     def kernel_names(self) -> tuple[str, ...]:
         """The kernels of the recording, in order, each once."""
-        names = (c.dispatch.kernel.name for c in self.commands if isinstance(c, DispatchCommand))
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(run.kernel for run in self.runs))
+
+    @property
+    def runs(self) -> tuple[InFlight, ...]:
+        """The recording's dispatches, as an error names them."""
+        dispatches = (c.dispatch for c in self.commands if isinstance(c, DispatchCommand))
+        return tuple(InFlight(d.kernel.name, d.label, d.shape) for d in dispatches)
 
 
 def _views(command: Command) -> tuple[View, ...]:
@@ -88,6 +107,7 @@ class Recorder:
         self._device = device
         self._parameters = parameters
         self._commands: list[Command] = []
+        self._results: list[View] = []
         self._hazards = HazardTracker()
         self._finished = False
 
@@ -129,11 +149,22 @@ class Recorder:
         self._hazards.clear()
         self._commands.append(TimestampCommand(timer, index))
 
+    def result(self, view: View) -> int:
+        """Have the recording bring a few bytes to the host at its end; gives their number.
+
+        They are read by `Recording.read_result`, without another submission. Raises InvalidUse.
+        """
+        self._check_open()
+        self._device.check_buffer(view.buffer)
+        _check_alignment(view, "A result")
+        self._results.append(view)
+        return len(self._results) - 1
+
     def finish(self) -> Recording:
         """The recording; the recorder cannot be used any more."""
         self._check_open()
         self._finished = True
-        return self._device.encode(tuple(self._commands), self._parameters)
+        return self._device.encode(tuple(self._commands), self._parameters, tuple(self._results))
 
     def _check_open(self) -> None:
         if self._finished:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Protocol, cast
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, cast
 
-from crossinfer.core.errors import DeviceError, InvalidUse
+from crossinfer.core.errors import DeviceError, InvalidUse, SettingsError
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo, DeviceKind
+from crossinfer.hal.presence import may_have_gpu
 
 # Backends add a line here; nothing else names them.
 BACKENDS = {
@@ -15,11 +17,14 @@ BACKENDS = {
     "reference": "crossinfer.backends.reference",
     "null": "crossinfer.backends.null",
     "vulkan": "crossinfer.backends.vulkan",
+    "d3d12": "crossinfer.backends.d3d12",
 }
 
-# What `auto` takes, best first. GPUs join when the engine verifies their kernels before it uses
-# them; until then they are named.
-_AUTOMATIC = (DeviceKind.CPU, DeviceKind.REFERENCE)
+# What `auto` takes where no GPU is better, best first; and the GPUs that may be, in this order, by
+# the backends that it may take them from.
+_HOSTS = (DeviceKind.CPU, DeviceKind.REFERENCE)
+_GPUS = (DeviceKind.DISCRETE_GPU, DeviceKind.INTEGRATED_GPU)
+_GPU_BACKENDS = ("vulkan", "d3d12")
 
 
 class Backend(Protocol):
@@ -36,24 +41,65 @@ def _backend(name: str) -> Backend:
     return cast(Backend, importlib.import_module(BACKENDS[name]))
 
 
+class Found(NamedTuple):
+    """The devices of this machine, and what kept a backend from listing its own, by backend."""
+
+    devices: list[DeviceInfo]
+    problems: dict[str, str]
+
+
+def find_devices(backends: Iterable[str] | None = None) -> Found:
+    """What backends (default: all) can open here. One that fails does not hide the others."""
+    found = Found([], {})
+    for name in BACKENDS if backends is None else backends:
+        try:
+            found.devices.extend(_backend(name).list_devices())
+        except SettingsError:
+            raise
+        except Exception as error:  # a driver may fail in any way, and another may work
+            found.problems[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
 def list_devices() -> list[DeviceInfo]:
     """Every device that any backend can open on this machine."""
-    return [info for name in BACKENDS for info in _backend(name).list_devices()]
+    return find_devices().devices
+
+
+def gpu_backends() -> list[str]:
+    """The backends that `auto` may take a GPU from; none where there is certainly no GPU."""
+    return [name for name in _GPU_BACKENDS if name in BACKENDS] if may_have_gpu() else []
+
+
+def automatic_gpus(backends: Iterable[str] | None = None) -> list[DeviceInfo]:
+    """The GPUs that `auto` may take, best first; whoever takes one verifies it before.
+
+    `backends` are some of `gpu_backends()`, which is the default.
+    """
+    found = find_devices(gpu_backends() if backends is None else backends)
+    gpus = [info for info in found.devices if info.kind in _GPUS]
+    return sorted(gpus, key=lambda info: _GPUS.index(info.kind))
 
 
 def automatic_device() -> str:
-    """The name of the device that `auto` takes. Raises DeviceError if there is none to take."""
-    for kind in _AUTOMATIC:
+    """The name of the device that `auto` takes where no GPU is better.
+
+    Raises DeviceError if there is none.
+    """
+    for kind in _HOSTS:
         for backend in BACKENDS:  # one after another: asking a driver for its devices takes a while
-            for info in _backend(backend).list_devices():
+            if backend in _GPU_BACKENDS:
+                continue
+            for info in find_devices([backend]).devices:
                 if info.kind is kind:
                     return info.name
     raise DeviceError("No usable device was found; `crossinfer devices` lists all.")
 
 
 def open_device(name: str = "auto", *, threads: int | None = None) -> Device:
-    """The device called `name`: `reference`, `vulkan`, `vulkan:1`, or `auto` for the best.
+    """The device called `name`: `reference`, `vulkan`, `vulkan:1`, or `auto` for the host's best.
 
+    No GPU is taken unless it is named, since nobody has verified it here; the engine's `auto` does.
     `threads` bounds the worker threads of devices that compute on the CPU. Raises InvalidUse for an
     unknown name, and what the backend raises.
     """

@@ -67,10 +67,10 @@ class DecoderBuilder:
 
     @contextlib.contextmanager
     def layer(self, number: int) -> Iterator[None]:
-        """Names within are those of a layer."""
-        self._graph.scope = f"model.layers.{number}."
+        """Names and nodes within are those of a layer."""
+        self._graph.scope, self._graph.layer = f"model.layers.{number}.", number
         yield
-        self._graph.scope = ""
+        self._graph.scope, self._graph.layer = "", None
 
     def weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The weight `name` in the current scope. Raises FormatError if absent or misshapen."""

@@ -35,7 +35,7 @@ class Attention(Op):
         OperandRule("block_table"),
     )
     outputs: ClassVar[tuple[OperandRule, ...]] = (OperandRule("output"),)
-    stored: ClassVar[str | None] = "cache"
+    stored: ClassVar[tuple[str, ...]] = ("cache",)
     head_dim: int
     scale: float
     window: int | None = None

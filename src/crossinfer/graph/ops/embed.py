@@ -29,7 +29,7 @@ class Embed(Op):
     name: ClassVar[str] = "embed"
     inputs: ClassVar[tuple[OperandRule, ...]] = (OperandRule("ids"), OperandRule("table"))
     outputs: ClassVar[tuple[OperandRule, ...]] = (OperandRule("output"),)
-    stored: ClassVar[str | None] = "table"
+    stored: ClassVar[tuple[str, ...]] = ("table",)
     tolerance: ClassVar[Tolerance] = Tolerance.F32  # one multiply-add a weight
 
     def infer(self, inputs: Operands) -> dict[str, Operand]:

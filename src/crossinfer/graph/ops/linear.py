@@ -39,7 +39,7 @@ class Linear(Op):
         OperandRule("residual", optional=True),
     )
     outputs: ClassVar[tuple[OperandRule, ...]] = (OperandRule("output"),)
-    stored: ClassVar[str | None] = "weight"
+    stored: ClassVar[tuple[str, ...]] = ("weight",)
 
     def infer(self, inputs: Operands) -> dict[str, Operand]:
         x, weight = inputs["x"], inputs["weight"]
@@ -59,16 +59,20 @@ class Linear(Op):
         return {"output": output}
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        x, weight = inputs["x"].astype(np.float64), inputs["weight"]
-        y = np.empty((len(x), len(weight)))
-        step = max(1, _CHUNK_ELEMENTS // weight.shape[1])
-        for start in range(0, len(weight), step):
-            rows = weight[start : start + step].astype(np.float64)
-            np.matmul(x, rows.T, out=y[:, start : start + step])
-        if "bias" in inputs:
-            y += inputs["bias"]
+        y = product(inputs["x"], inputs["weight"], inputs.get("bias"))
         if "gate" in inputs:
             y *= silu(inputs["gate"])
         if "residual" in inputs:
             y += inputs["residual"]
         return {"output": y}
+
+
+def product(x: Array, weight: Array, bias: Array | None) -> Array:
+    """x · weightᵀ + bias in float64."""
+    x = x.astype(np.float64)
+    y = np.empty((len(x), len(weight)))
+    step = max(1, _CHUNK_ELEMENTS // weight.shape[1])
+    for start in range(0, len(weight), step):
+        rows = weight[start : start + step].astype(np.float64)
+        np.matmul(x, rows.T, out=y[:, start : start + step])
+    return y if bias is None else y + bias

@@ -56,8 +56,13 @@ class RmsNorm(Op):
         x = inputs["x"].astype(np.float64)
         if "residual" in inputs:
             x = x + inputs["residual"]
-        weight = inputs["weight"].astype(np.float64)
-        runs = x.reshape(-1, len(weight))
-        mean_square = np.mean(runs * runs, axis=1, keepdims=True)
-        output = (runs / np.sqrt(mean_square + self.eps) * weight).reshape(x.shape)
+        output = normalised(x, inputs["weight"], self.eps)
         return {"output": output} | ({"sum": x} if "residual" in inputs else {})
+
+
+def normalised(x: Array, weight: Array, eps: float) -> Array:
+    """x / sqrt(mean(x²) + eps) · weight in float64, over runs of len(weight) elements."""
+    runs = x.astype(np.float64).reshape(-1, len(weight))
+    mean_square = np.mean(runs * runs, axis=1, keepdims=True)
+    output: Array = runs / np.sqrt(mean_square + eps) * weight.astype(np.float64)
+    return output.reshape(x.shape)

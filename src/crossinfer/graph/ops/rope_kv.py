@@ -45,29 +45,20 @@ class RopeKv(Op):
         OperandRule("rotated", updates="q"),
         OperandRule("written", updates="cache"),
     )
-    stored: ClassVar[str | None] = "cache"
+    stored: ClassVar[tuple[str, ...]] = ("cache",)
     tolerance: ClassVar[Tolerance] = Tolerance.F32
     head_dim: int
     interleaved: bool = False
 
     def infer(self, inputs: Operands) -> dict[str, Operand]:
-        q, k, cache = inputs["q"], inputs["k"], inputs["cache"]
         D = self.head_dim
         self.require(
-            D % 2 == 0
-            and has(q, DType.F32, 2)
-            and k == inputs["v"] == float32(q.shape[0], k.shape[-1])
-            and q.shape[1] % D == k.shape[1] % D == 0
-            and has(inputs["table"], DType.F32, 3)
-            and inputs["table"].shape[1:] == (D // 2, 2)
-            and are_batch_tables(inputs)
-            and cache.shape[1:] == (2, k.shape[1] // D, BLOCK_TOKENS, D)
-            and cache.storage in (DType.F16, DType.F32),
+            fits_rope(inputs, D),
             inputs,
             "q[T, Hq·D], k and v[T, Hkv·D], table[P, D/2, 2], the batch tables and "
             f"cache[blocks, 2, Hkv, {BLOCK_TOKENS}, D] with an even D = {D}",
         )
-        return {"rotated": q, "written": cache}
+        return {"rotated": inputs["q"], "written": inputs["cache"]}
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         q, cache, table = inputs["q"], inputs["cache"], inputs["table"]
@@ -94,3 +85,19 @@ class RopeKv(Op):
         heads[..., first] = a * cos - b * sin
         heads[..., second] = a * sin + b * cos
         return heads.reshape(x.shape)
+
+
+def fits_rope(inputs: Operands, head_dim: int) -> bool:
+    """Whether q, k, v, table, the batch tables and the cache fit together."""
+    q, k, cache, D = inputs["q"], inputs["k"], inputs["cache"], head_dim
+    return (
+        D % 2 == 0
+        and has(q, DType.F32, 2)
+        and k == inputs["v"] == float32(q.shape[0], k.shape[-1])
+        and q.shape[1] % D == k.shape[1] % D == 0
+        and has(inputs["table"], DType.F32, 3)
+        and inputs["table"].shape[1:] == (D // 2, 2)
+        and are_batch_tables(inputs)
+        and cache.shape[1:] == (2, k.shape[1] // D, BLOCK_TOKENS, D)
+        and cache.storage in (DType.F16, DType.F32)
+    )
