@@ -65,7 +65,7 @@ FAULTS: Mapping[str, tuple[str, Change]] = {
         "linear[q4_1]",
         constant("linear_mat", 2, lambda K: max(32, K - 32)),
     ),
-    "mat: the gate is forgotten": ("linear[f16]", constant("linear_mat", 6, lambda f: f & 5)),
+    "mat: the gate is forgotten": ("linear[f16]", constant("linear_sum", 7, lambda f: f & 5)),
     "attention: a table of another width": (
         "attention[f16]",
         constant("attention_split", 4, lambda B: B - 1),

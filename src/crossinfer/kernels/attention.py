@@ -14,6 +14,7 @@ from crossinfer.graph.op import Operands
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.rope_kv import RopeKv
 from crossinfer.hal.kernel import Lowering
+from crossinfer.kernels.attention_decode import decode_shaders
 from crossinfer.kernels.attention_shape import (
     CACHES,
     CONSTANTS,
@@ -22,7 +23,7 @@ from crossinfer.kernels.attention_shape import (
     cache_define,
     fitting,
 )
-from crossinfer.kernels.attention_tile import lower_tile, tile_shaders
+from crossinfer.kernels.attention_tile import TILE_SHARED_BYTES, lower_tile, tile_shaders
 from crossinfer.kernels.dispatching import (
     Capabilities,
     MakeKernel,
@@ -38,7 +39,7 @@ _ROPE_THREADS = 64
 _MOST_HEADS = 8
 """Query heads that a group of attention_split takes at once."""
 _PART_STEP = 64
-"""As in `hlsl/attention.hlsli`."""
+"""PART_TOKENS of `hlsl/attention.hlsli`."""
 _MOST_PARTS = 128
 """As in `hlsl/attention_combine.hlsl`."""
 # Groups of attention_split in shares of `Capabilities.fill_groups`, measured on an H200: with fewer
@@ -50,9 +51,8 @@ _LARGEST_HEADS = {128: 1, 256: 2}
 """The largest head_dim of an attention_split kernel to the pairs of a thread."""
 _SPLIT_ROWS = 8
 """Up to so many rows attention_split is better, and beyond, where sequences have a row or two."""
-
-_SPLIT_SHARING = 2
-"""Or where so many heads share keys and values, which attention_split then reads once."""
+_FEW_READERS = 0.8
+"""Or where so few groups of it, in shares of `Capabilities.fill_groups`, read the cache."""
 
 _PARTS = "attention parts"
 """Scratch memory between attention_split and attention_combine."""
@@ -69,6 +69,7 @@ def shaders() -> Iterator[ShaderKernel]:
             yield _split_shader(cache, heads, largest)
     yield _COMBINE
     yield from tile_shaders()
+    yield from decode_shaders()
 
 
 def lower_rope_kv(op: RopeKv, operands: Operands, make_kernel: MakeKernel) -> Sequence[Lowering]:
@@ -86,7 +87,7 @@ def lower_rope_kv(op: RopeKv, operands: Operands, make_kernel: MakeKernel) -> Se
         shader,
         reads=("k", "v", "table", "query_start", "kv_len", "block_table"),
         writes=("q", "cache"),
-        updates=True,
+        updates=("q", "cache"),
         constants=_ROPE_CONSTANTS.pack(query_heads, kv_heads, D, S, B),
         grid=(ceil_div(items, _ROPE_THREADS), T, 1),
     )
@@ -102,11 +103,17 @@ def lower_attention(
         return ()
     shape = attention_shape(op, operands)
     split = _split(shape, cache.storage, capabilities, make_kernel)
+    if capabilities.shared_bytes < TILE_SHARED_BYTES:
+        return (split,)
     tile = lower_tile(shape, cache.storage, make_kernel)
-    prefers_split = (
-        shape.rows <= max(_SPLIT_ROWS, 2 * shape.sequences) or shape.sharing >= _SPLIT_SHARING
-    )
-    return (split, tile) if prefers_split else (tile, split)
+    return (split, tile) if _prefers_split(shape, capabilities) else (tile, split)
+
+
+def _prefers_split(shape: AttentionShape, capabilities: Capabilities) -> bool:
+    """Tiles read keys and values once for many rows, but few of them take as long as many."""
+    readers = shape.rows * shape.kv_heads * ceil_div(shape.sharing, _MOST_HEADS)
+    few_rows = shape.rows <= max(_SPLIT_ROWS, 2 * shape.sequences)
+    return few_rows or readers < _FEW_READERS * capabilities.fill_groups
 
 
 def _split(

@@ -1,14 +1,14 @@
-"""Every shader that a lowering may choose: what a wheel carries compiled."""
+"""Every shader that a lowering may choose or a benchmark runs: what a wheel carries compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crossinfer.kernels import attention, linear, row_ops, selection
+from crossinfer.kernels import attention, linear, probe, row_ops, selection
 from crossinfer.kernels.shader import ShaderKernel
 
 
 def all_shaders() -> Iterator[ShaderKernel]:
     """Each shader once, family by family."""
-    for family in (row_ops, linear, attention, selection):
+    for family in (row_ops, linear, attention, selection, probe):
         yield from family.shaders()

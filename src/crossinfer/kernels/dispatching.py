@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from crossinfer.core.shapes import ceil_div
 from crossinfer.hal.buffer import Access
@@ -23,6 +23,10 @@ class Capabilities:
 
     fill_groups: int = 64
     """Groups of 128 threads that keep the device busy: about four for each of its processors."""
+    max_view_bytes: int = 1 << 27
+    """What a dispatch can see of a buffer; below 2^32. The default is what every device allows."""
+    shared_bytes: int = 1 << 15
+    """Groupshared memory of a group. Direct3D 12 promises the default, Vulkan half of it."""
 
 
 def dispatch(
@@ -31,20 +35,22 @@ def dispatch(
     *,
     reads: Sequence[str],
     writes: Sequence[str],
-    updates: bool = False,
+    updates: Collection[str] = (),
     constants: bytes,
     grid: Grid,
 ) -> LoweredDispatch:
     """A dispatch over operands by name, in the order of the shader's t and u registers.
 
-    `updates`: what is written is read as well.
+    Of what is written, `updates` is read as well.
     """
     given = len(reads), len(writes), len(constants)
     assert given == (shader.reads, shader.writes, shader.constant_bytes), shader.name
-    written = Access.READ_WRITE if updates else Access.WRITE
     arguments = (
         *(Argument(name, Access.READ) for name in reads),
-        *(Argument(name, written) for name in writes),
+        *(
+            Argument(name, Access.READ_WRITE if name in updates else Access.WRITE)
+            for name in writes
+        ),
     )
     return LoweredDispatch(kernel, arguments, constants, grid)
 

@@ -16,6 +16,7 @@ from crossinfer.kernels.dispatching import MakeKernel, dispatch, flat_grid, powe
 from crossinfer.kernels.shader import ShaderKernel, define
 from crossinfer.kernels.weights import STORAGES, row_chunks, row_vectors, weight_defines
 
+_EMBED_CONSTANTS = struct.Struct("<6I")
 _EMBED_COLUMNS = 256
 """Columns that a group of embed takes."""
 _NORM_THREADS = 256
@@ -33,10 +34,11 @@ def shaders() -> Iterator[ShaderKernel]:
     yield _SWIGLU
 
 
-def lower_embed(operands: Operands, make_kernel: MakeKernel) -> Lowering:
-    """embed, from a weight or from activations."""
+def lower_embed(operands: Operands, make_kernel: MakeKernel, rows: range | None = None) -> Lowering:
+    """embed, from a weight or from activations; from some rows of the table, if they are given."""
     table, (T,) = operands["table"], operands["ids"].shape
     V, H = table.shape
+    rows = range(V) if rows is None else rows
     is_dense = table.role is not Role.WEIGHT
     shader = _embed_shader(None if is_dense else table.storage)
     row_words = H if is_dense else 4 * row_vectors(H, table.storage)
@@ -45,7 +47,9 @@ def lower_embed(operands: Operands, make_kernel: MakeKernel) -> Lowering:
         shader,
         reads=("ids", "table"),
         writes=("output",),
-        constants=struct.pack("<4I", V, H, row_chunks(H, table.storage), row_words),
+        constants=_EMBED_CONSTANTS.pack(
+            V, H, row_chunks(H, table.storage), row_words, rows.start, rows.stop
+        ),
         grid=(ceil_div(H, _EMBED_COLUMNS), T, 1),
     )
     return Lowering((run,))
@@ -90,7 +94,7 @@ def _embed_shader(storage: StorageType | None) -> ShaderKernel:
         source="embed.hlsl",
         reads=2,
         writes=1,
-        constant_bytes=16,
+        constant_bytes=_EMBED_CONSTANTS.size,
         group_size=64,
         defines=define(DENSE=int(storage is None)) + (weight_defines(storage) if storage else ()),
     )

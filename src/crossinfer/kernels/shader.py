@@ -31,6 +31,8 @@ class ShaderKernel:
     """Threads of a group; the shader's defines say the same."""
     defines: tuple[tuple[str, str], ...] = ()
     entry: str = "main"
+    shared_bytes: int = 1 << 14
+    """Groupshared memory at most. The default is what every device has."""
 
 
 def define(**values: int) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,8 @@ import functools
 import re
 from pathlib import Path
 
+from crossinfer.core.sources import sources_digest
+
 FOLDER = Path(__file__).parent / "hlsl"
 _INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 
@@ -20,3 +22,8 @@ def shader_source(name: str) -> str:
         return f'{shader_source(match[1])}\n#line {line} "{name}"'
 
     return f'#line 1 "{name}"\n{_INCLUDE.sub(put_in, text)}'
+
+
+def kernel_code() -> str:
+    """A digest of the shaders and of the lowerings that choose among them."""
+    return sources_digest("kernels", "formats", "graph")

@@ -43,6 +43,11 @@ def unit_columns(storage: StorageType) -> int:
     return ROW_ALIGNMENT // storage.block_bytes
 
 
+def piece_columns(storage: StorageType) -> int:
+    """Columns that a lane takes at once beside a single row of x: of a chunk half."""
+    return CHUNK_COLUMNS // 2 if isinstance(storage, BlockFormat) else unit_columns(storage)
+
+
 def row_vectors(columns: int, storage: StorageType) -> int:
     """16-byte words of a row."""
     return row_bytes(columns, storage) // ROW_ALIGNMENT

@@ -197,6 +197,7 @@ def test_grids_and_views_beyond_the_limits(device: VulkanDevice) -> None:
         ("maxComputeWorkGroupInvocations", "threads in a group"),
         ("maxPerStageDescriptorStorageBuffers", "storage buffers"),
         ("maxPushConstantsSize", "bytes of push constants"),
+        ("maxComputeSharedMemorySize", "bytes of groupshared memory"),
     ],
 )
 def test_kernels_beyond_the_limits(device: VulkanDevice, limit: str, what: str) -> None:

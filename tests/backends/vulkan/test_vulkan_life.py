@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import mmap
 import os
@@ -138,6 +139,22 @@ def test_a_child_of_a_fork_has_no_device(device: VulkanDevice) -> None:
     assert np.frombuffer(device.download(buffer), np.int32)[0] == 5
 
 
+class CountingLock(contextlib.AbstractContextManager[None]):
+    """A host's lock, which tells whether it is held."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.is_held = False
+
+    def __enter__(self) -> None:
+        assert not self.is_held
+        self.is_held = True
+        self.times += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.is_held = False
+
+
 def host_device() -> tuple[Instance, LogicalDevice]:
     """An instance and a device as a host would make them, with the validation layers on."""
     loader = find_loader()
@@ -163,6 +180,28 @@ def test_a_device_of_a_host_is_used_and_left_alone() -> None:
     native.close()
     if instance.messenger is not None:
         assert instance.messenger.take() == []
+    instance.close()
+
+
+def test_submissions_to_the_queue_of_a_host_hold_its_lock() -> None:
+    instance, native = host_device()
+    handles = (instance.handle, native.physical.handle, native.handle)
+    held = CountingLock()
+    with from_vulkan(*handles, native.queue_family, native.queue, queue_lock=held) as device:
+        submit = device.native.functions.vkQueueSubmit
+        states: list[bool] = []
+
+        def watched(*arguments: object) -> object:
+            states.append(held.is_held)
+            return submit(*arguments)
+
+        device.native.functions.vkQueueSubmit = watched  # type: ignore[attr-defined]
+        device.submit(chain(device, 3)).wait()
+        device.download(words(device, 9))
+    assert states
+    assert all(states)
+    assert held.times >= len(states)
+    native.close()
     instance.close()
 
 

@@ -25,13 +25,15 @@ WORK = Stage.COMPUTE_SHADER | Stage.TRANSFER
 
 
 class CommandPool:
-    """Command buffers for one thread at a time. Raises VulkanError."""
+    """Command buffers for one thread at a time. Raises VulkanError.
 
-    def __init__(self, device: LogicalDevice) -> None:
+    `family` is that of the queue which they are for; the default is the device's own.
+    """
+
+    def __init__(self, device: LogicalDevice, family: int | None = None) -> None:
         self.device = device
-        info = vk.VkCommandPoolCreateInfo(
-            flags=COMMAND_POOL_RESET, queueFamilyIndex=device.queue_family
-        )
+        family = device.queue_family if family is None else family
+        info = vk.VkCommandPoolCreateInfo(flags=COMMAND_POOL_RESET, queueFamilyIndex=family)
         self._handle = device.create("CommandPool", info)
 
     def allocate(self) -> CommandBuffer:

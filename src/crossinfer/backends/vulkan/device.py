@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
+import math
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +13,17 @@ from crossinfer.backends.vulkan.encode import Encoder
 from crossinfer.backends.vulkan.errors import VulkanError, device_error
 from crossinfer.backends.vulkan.faults import loss_reason
 from crossinfer.backends.vulkan.fence import FencePool, VulkanFence
+from crossinfer.backends.vulkan.host_copies import HostCopies
 from crossinfer.backends.vulkan.logical import LogicalDevice
 from crossinfer.backends.vulkan.memory import (
     DEVICE_MEMORY,
+    DOWNLOAD_MEMORY,
     UPLOAD_MEMORY,
+    Allocation,
     Allocator,
-    allocation_of,
+    Pieces,
+    parts_of,
+    spans_of,
 )
 from crossinfer.backends.vulkan.physical import PhysicalDevice
 from crossinfer.backends.vulkan.pipelines import Pipelines
@@ -27,18 +31,22 @@ from crossinfer.backends.vulkan.recorded import EncodedRecording
 from crossinfer.backends.vulkan.timers import TimerQueries, queries_of
 from crossinfer.backends.vulkan.transfers import DeadlineError, Transfers
 from crossinfer.backends.vulkan.validation import Messenger
+from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceLost, InvalidUse
 from crossinfer.formats.blocks import StorageType
+from crossinfer.hal import forks
 from crossinfer.hal.buffer import Buffer, Role, View
 from crossinfer.hal.device import Device
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, raw_bytes
+from crossinfer.hal.host_memory import HostMemory
 from crossinfer.hal.info import DeviceInfo, DeviceKind
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
-from crossinfer.kernels.lowering import Capabilities, lower
+from crossinfer.kernels.lowering import FUSIONS, Capabilities, lower, why_too_large
 from crossinfer.kernels.packing import pack_weight, weight_bytes
+from crossinfer.kernels.row_ranges import range_bytes
 
 _GRACE_S = 1.0
 """How long closing waits for a queue that was given up."""
@@ -49,11 +57,13 @@ _USUAL_FILL_GROUPS = {
     DeviceKind.SOFTWARE_GPU: 16,
 }
 
-_open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
+_PROCESSORS_OF_THEIR_OWN = (DeviceKind.DISCRETE_GPU, DeviceKind.INTEGRATED_GPU)
 
 
 class VulkanDevice(Device):
     """Kernels of `crossinfer.kernels` on one compute queue. Handles are `Allocation`s."""
+
+    fusions = FUSIONS
 
     def __init__(
         self,
@@ -71,8 +81,12 @@ class VulkanDevice(Device):
         self.native = native
         self.messenger = messenger
         self.is_failing = False
-        self._capabilities = Capabilities(fill_groups=_fill_groups(native.physical, info.kind))
-        self._max_view_bytes = int(native.physical.limits.maxStorageBufferRange)
+        physical = native.physical
+        self._capabilities = Capabilities(
+            fill_groups=_fill_groups(physical, info.kind),
+            max_view_bytes=min(physical.limits.maxStorageBufferRange, physical.max_allocation),
+            shared_bytes=physical.limits.maxComputeSharedMemorySize,
+        )
         try:
             with self._calls("start"):
                 self._transfers = Transfers(native, lambda: self.deadline_s)
@@ -82,18 +96,20 @@ class VulkanDevice(Device):
                 self._pool = CommandPool(native)
                 staging = Allocator(native, UPLOAD_MEMORY)
                 self._encoder = Encoder(self._pool, staging, self._pipelines)
+                self._result_memory = Allocator(native, DOWNLOAD_MEMORY)
+                self._host_copies = HostCopies(native)
         except BaseException:
             native.close()
             raise
         self._forgotten = weakref.finalize(self, _forget, native)
         self._forgotten.atexit = False  # the process's end gives everything back
-        _open_devices.add(self)
+        forks.watch(self)
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
-        sizes = (self.packed_size(o.shape, o.storage, o.role) for o in operands.values())
-        if max(sizes, default=0) > self._max_view_bytes:
-            return ()  # a view cannot show all of it
         return lower(op, operands, self._capabilities, self._pipelines.kernel)
+
+    def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
+        return why_too_large(op, operands, self._capabilities)
 
     def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
         if role is Role.WEIGHT:
@@ -116,24 +132,55 @@ class VulkanDevice(Device):
         with self._calls(f"allocate {size} bytes"):
             return self._memory.alloc(size)
 
+    def _alloc_tensor(
+        self, size: int, shape: Sequence[int], dtype: StorageType, role: Role
+    ) -> object:
+        if role is not Role.WEIGHT or size <= self.native.physical.max_allocation:
+            return self._alloc(size)
+        piece = range_bytes(shape[-1], dtype, self._capabilities.max_view_bytes)
+        if piece == 0:
+            return self._alloc(size)  # which says that it is too large
+        parts: list[Allocation] = []
+        with self._calls(f"allocate {size} bytes"):
+            try:
+                while (left := size - piece * len(parts)) > 0:
+                    parts.append(self._memory.alloc(min(piece, left)))
+            except VulkanError:
+                for part in parts:
+                    self._memory.free(part)
+                raise
+        return Pieces(tuple(parts), piece)
+
     def _free(self, buffer: Buffer) -> None:
         # Who frees is not told of a loss; whoever calls next hears of it.
         with contextlib.suppress(DeviceLost), self._calls("free memory"):
-            self._memory.free(allocation_of(buffer))
+            for part in parts_of(buffer):
+                self._memory.free(part)
 
     def _write(self, view: View, data: Data) -> None:
+        raw, start = raw_bytes(data), 0
         with self._calls(f"take {view.size} bytes"):
-            self._transfers.write(allocation_of(view.buffer), view.offset, raw_bytes(data))
+            for part, offset, size in spans_of(View(view.buffer, view.offset, max(1, len(raw)))):
+                self._transfers.write(part, offset, raw[start : start + size])
+                start += size
 
     def _read(self, view: View) -> bytes:
         with self._calls(f"give {view.size} bytes"):
-            return self._transfers.read(allocation_of(view.buffer), view.offset, view.size)
+            return b"".join(self._transfers.read(*span) for span in spans_of(view))
 
     def _encode(self, commands: tuple[Command, ...], parameters: Buffer | None) -> object:
         del parameters
         self.native.destroy_unused()
         with self._calls(f"record {len(commands)} commands"):
             return self._encoder.encode(commands)
+
+    def _add_results(self, handle: object, results: tuple[View, ...]) -> None:
+        assert isinstance(handle, EncodedRecording)
+        with self._calls("record the way of results to the host"):
+            handle.add_results(self._result_memory, results)
+
+    def _read_result(self, recording: Recording, number: int) -> bytes:
+        return _encoded(recording).result(number)
 
     def _make_fence(self, recording: Recording) -> Fence:
         del recording
@@ -149,6 +196,8 @@ class VulkanDevice(Device):
             submissions = encoded.submissions(len(params))
             encoded.started = time.perf_counter()
             fence.on_finish = encoded.ended
+            if encoded.seconds < math.inf and self.info.kind in _PROCESSORS_OF_THEIR_OWN:
+                fence.expected = encoded.started + encoded.seconds
             for number, submission in enumerate(submissions, 1):
                 handle = fence.handle if number == len(submissions) else None
                 try:
@@ -157,6 +206,20 @@ class VulkanDevice(Device):
                     if number > 1:  # a part runs already, and nothing will tell when it ends
                         raise self.fail(error) from None
                     raise
+
+    def _host_memory(self, size: int) -> tuple[Array, object]:
+        with self._calls(f"allocate {size} bytes of the host"):
+            return self._host_copies.alloc(size)
+
+    def _free_host_memory(self, memory: HostMemory) -> None:
+        with contextlib.suppress(DeviceLost), self._calls("free memory of the host"):
+            self._host_copies.free(_mapped(memory))
+
+    def _copy_in(self, source: HostMemory, target: View) -> Fence:
+        with self._calls(f"copy {target.size} bytes"):
+            fence = VulkanFence(self, self._fences)
+            self._host_copies.submit(_mapped(source), target, fence.handle)
+        return fence
 
     def _make_timer(self, capacity: int) -> object:
         self.native.destroy_unused()
@@ -170,7 +233,7 @@ class VulkanDevice(Device):
             return queries_of(timer).read()
 
     def _close(self) -> None:
-        _open_devices.discard(self)
+        forks.unwatch(self)
         if not self._forgotten.detach():
             return  # after a fork
         # Destroying what a queue still uses could harm the whole process.
@@ -198,11 +261,7 @@ class VulkanDevice(Device):
             raise InvalidUse(f"Vulkan's validation layers object: {' '.join(complaints)}")
 
     def _leave_to_parent(self) -> None:
-        """In a child process after a fork: driver and queue stayed with the parent."""
-        self._lock = threading.RLock()  # another thread may have held it
         self._forgotten.detach()
-        reason = "the process was forked, and the device stayed with the parent"
-        self._lost = DeviceLost(self.info.name, reason)
 
 
 def _forget(native: LogicalDevice) -> None:
@@ -216,16 +275,11 @@ def _encoded(recording: Recording) -> EncodedRecording:
     return recording.handle
 
 
+def _mapped(memory: HostMemory) -> Allocation:
+    assert isinstance(memory.handle, Allocation)
+    return memory.handle
+
+
 def _fill_groups(physical: PhysicalDevice, kind: DeviceKind) -> int:
     """Workgroups that keep the device busy: some for each multiprocessor, where that is known."""
     return 4 * physical.multiprocessors() or _USUAL_FILL_GROUPS[kind]
-
-
-def _after_fork() -> None:
-    for device in list(_open_devices):
-        device._leave_to_parent()
-    _open_devices.clear()
-
-
-with contextlib.suppress(AttributeError):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)

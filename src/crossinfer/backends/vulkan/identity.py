@@ -7,6 +7,7 @@ from crossinfer.backends.vulkan.errors import VulkanError
 from crossinfer.backends.vulkan.instance import Instance
 from crossinfer.backends.vulkan.physical import PhysicalDevice
 from crossinfer.hal.info import DeviceInfo, DeviceKind
+from crossinfer.kernels.source import kernel_code
 
 # Best first; `vulkan` without a number is the first of them. What a virtual machine offers may be
 # anything, so it is taken when asked for only.
@@ -17,6 +18,8 @@ _KINDS = {
     DeviceType.OTHER: DeviceKind.SOFTWARE_GPU,
     DeviceType.CPU: DeviceKind.SOFTWARE_GPU,
 }
+_DISCRETE_STEP_ROWS = 512
+"""With 256 rows, an H200 has too few tiles of the narrow matrices of a layer."""
 
 
 def usable_devices(instance: Instance) -> list[PhysicalDevice]:
@@ -42,10 +45,15 @@ def usable_devices(instance: Instance) -> list[PhysicalDevice]:
 def describe(device: PhysicalDevice, index: int) -> DeviceInfo:
     """The HAL's view of the device number `index` of `usable_devices`."""
     name, version = device.driver()
+    kind = _KINDS[DeviceType(device.type)]
     return DeviceInfo(
         name=f"vulkan:{index}" if index else "vulkan",
-        kind=_KINDS[DeviceType(device.type)],
+        kind=kind,
         description=device.name,
         driver=f"{name} {version} [{device.vendor:04x}:{device.device:04x}]",
         memory_bytes=device.memory_budget(),
+        vendor_id=int(device.vendor),
+        product_id=int(device.device),
+        kernel_code=kernel_code(),
+        step_rows=_DISCRETE_STEP_ROWS if kind is DeviceKind.DISCRETE_GPU else DeviceInfo.step_rows,
     )

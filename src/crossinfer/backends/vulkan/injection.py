@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from crossinfer.backends.vulkan.device import VulkanDevice
@@ -20,12 +21,16 @@ def from_vulkan(
     queue_family: int,
     queue: int,
     *,
+    queue_lock: contextlib.AbstractContextManager[object] | None = None,
     deadline_s: float = 60.0,
 ) -> VulkanDevice:
     """A device over handles of the host (numbers), made with Vulkan 1.1 or later by this loader.
 
-    The host keeps all five alive until the device is closed, and submits nothing to the queue while
-    a call of the device runs. Raises InvalidUse, KernelUnsupported, OutOfDeviceMemory.
+    The host keeps all five alive until the device is closed. Queues of Vulkan are not thread-safe:
+    either nobody else submits to this one, or every submission holds `queue_lock`, which is entered
+    around each of ours (from any thread, never twice at once).
+
+    Raises InvalidUse, KernelUnsupported, OutOfDeviceMemory.
     """
     loader = find_loader()
     if loader is None:
@@ -37,7 +42,9 @@ def from_vulkan(
         families = [f for f in physical.queue_families if f.index == queue_family]
         if not families or not families[0].can_compute:
             raise InvalidUse(f"The queue family {queue_family} of {physical.name} cannot compute.")
-        native = LogicalDevice(physical, device, queue_family, queue, owned=False)
+        native = LogicalDevice(
+            physical, device, queue_family, queue, owned=False, queue_lock=queue_lock
+        )
     except VulkanError as error:
         raise KernelUnsupported(f"The Vulkan device cannot be used: {error}.") from None
     info = dataclasses.replace(describe(physical, 0), name="vulkan")

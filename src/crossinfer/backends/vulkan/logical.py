@@ -7,7 +7,9 @@ see that nothing is left.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -24,9 +26,19 @@ _SLICE_S = 0.1
 """Python gets a word in this often while it waits, for interrupts."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """A VkQueue; whoever submits holds its lock."""
+
+    handle: int
+    family: int
+    lock: contextlib.AbstractContextManager[object]
+
+
 class LogicalDevice:
     """A VkDevice with one queue. `owned`: closing destroys it; a host's is left as it was.
 
+    `copy_queue` (family, handle) is for copies beside it; without one they go to the same queue.
     Raises VulkanError.
     """
 
@@ -38,15 +50,20 @@ class LogicalDevice:
         queue: int,
         *,
         owned: bool,
+        copy_queue: tuple[int, int] | None = None,
         tells_faults: bool = False,
+        queue_lock: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         self.physical = physical
         self.handle = handle
         self.queue_family = queue_family
         self.functions: Functions = physical.functions.of_device(handle)
         self.tells_faults = tells_faults
-        self.queue_lock = threading.Lock()
+        self.queue_lock = threading.Lock() if queue_lock is None else queue_lock
         self.queue = queue
+        self.copy_queue = Queue(queue, queue_family, self.queue_lock)
+        if copy_queue is not None:
+            self.copy_queue = Queue(copy_queue[1], copy_queue[0], threading.Lock())
         self._owned = owned
         self._objects: dict[tuple[str, int], None] = {}
         self._unused: collections.deque[Callable[[], None]] = collections.deque()
@@ -105,6 +122,13 @@ class LogicalDevice:
         if code:
             check("vkQueueSubmit", code)
 
+    def submit_to(self, queue: Queue, info: Any, fence: int | None, count: int = 1) -> None:
+        """Raises VulkanError."""
+        with queue.lock:
+            code = self.functions.vkQueueSubmit(queue.handle, count, info, fence)
+        if code:
+            check("vkQueueSubmit", code)
+
     def is_lost(self) -> bool:
         """Whether the driver says so when it is asked about something harmless."""
         return bool(
@@ -117,9 +141,12 @@ class LogicalDevice:
         check("vkGetFenceStatus", code)
         return bool(code == Result.VK_SUCCESS)
 
-    def wait(self, fence: int, timeout_s: float) -> bool:
-        """Whether the fence was signalled within the time. Raises VulkanError."""
-        fences = vk.handles([fence])
+    def wait(self, fence: Any, timeout_s: float) -> bool:
+        """Whether the fence, a handle or an array of one, was signalled within the time.
+
+        Raises VulkanError.
+        """
+        fences = vk.handles([fence]) if isinstance(fence, int) else fence
         end = time.monotonic() + timeout_s
         left = timeout_s
         while True:
@@ -132,15 +159,20 @@ class LogicalDevice:
             if left <= 0:
                 return False
 
-    def reset(self, fence: int) -> None:
-        """Raises VulkanError."""
-        check("vkResetFences", self.functions.vkResetFences(self.handle, 1, vk.handles([fence])))
+    def reset(self, fence: Any) -> None:
+        """Make a fence, a handle or an array of one, ready for another use. Raises VulkanError."""
+        fences = vk.handles([fence]) if isinstance(fence, int) else fence
+        check("vkResetFences", self.functions.vkResetFences(self.handle, 1, fences))
 
     def becomes_idle(self, timeout_s: float) -> bool:
         """Whether nothing runs any more, within the time."""
+        own = Queue(self.queue, self.queue_family, self.queue_lock)
+        return all(self._is_idle(q, timeout_s) for q in dict.fromkeys((own, self.copy_queue)))
+
+    def _is_idle(self, queue: Queue, timeout_s: float) -> bool:
         try:
             fence = self.create("Fence", vk.VkFenceCreateInfo())
-            self.submit(None, fence, count=0)
+            self.submit_to(queue, None, fence, count=0)
             return self.wait(fence, timeout_s)
         except VulkanError as error:
             return error.is_loss
@@ -160,20 +192,28 @@ class LogicalDevice:
 
 
 def create_logical_device(physical: PhysicalDevice) -> LogicalDevice:
-    """A device with one queue that can compute. Raises VulkanError."""
+    """A device with one queue that can compute, and one for copies beside it, if it has such.
+
+    Raises VulkanError.
+    """
     family = physical.compute_family()
     assert family is not None, "usable devices can compute"
+    copying = physical.copy_family()
     priority = (ctypes.c_float * 1)(1.0)
-    queues = vk.VkDeviceQueueCreateInfo(
-        queueFamilyIndex=family.index, queueCount=1, pQueuePriorities=priority
-    )
+    queues = [
+        vk.VkDeviceQueueCreateInfo(
+            queueFamilyIndex=found.index, queueCount=1, pQueuePriorities=priority
+        )
+        for found in (family, copying)
+        if found is not None
+    ]
     tells_faults = _tells_faults(physical)
     extensions = [FAULT_EXTENSION] if tells_faults else []
     features = vk.VkPhysicalDeviceFaultFeaturesEXT(deviceFault=1) if tells_faults else None
     info = vk.VkDeviceCreateInfo(
         pNext=features,
-        queueCreateInfoCount=1,
-        pQueueCreateInfos=queues,
+        queueCreateInfoCount=len(queues),
+        pQueueCreateInfos=vk.array_of(queues),
         enabledExtensionCount=len(extensions),
         ppEnabledExtensionNames=vk.strings(extensions) if extensions else None,
     )
@@ -184,13 +224,25 @@ def create_logical_device(physical: PhysicalDevice) -> LogicalDevice:
         create(physical.handle, ctypes.byref(info), None, ctypes.byref(made)),
     )
     assert made.value is not None
-    queue = ctypes.c_void_p()
-    functions = physical.functions.of_device(made.value)
-    functions.vkGetDeviceQueue(made.value, family.index, 0, ctypes.byref(queue))
-    assert queue.value is not None
     return LogicalDevice(
-        physical, made.value, family.index, queue.value, owned=True, tells_faults=tells_faults
+        physical,
+        made.value,
+        family.index,
+        _queue(physical, made.value, family.index),
+        owned=True,
+        copy_queue=(
+            (copying.index, _queue(physical, made.value, copying.index)) if copying else None
+        ),
+        tells_faults=tells_faults,
     )
+
+
+def _queue(physical: PhysicalDevice, device: int, family: int) -> int:
+    queue = ctypes.c_void_p()
+    functions = physical.functions.of_device(device)
+    functions.vkGetDeviceQueue(device, family, 0, ctypes.byref(queue))
+    assert queue.value is not None
+    return queue.value
 
 
 def _tells_faults(physical: PhysicalDevice) -> bool:

@@ -12,10 +12,16 @@ import threading
 from collections.abc import Callable
 
 from crossinfer.backends.vulkan import structures as vk
-from crossinfer.backends.vulkan.constants import BufferUsage, MemoryFlag, Result
+from crossinfer.backends.vulkan.constants import (
+    SHARING_CONCURRENT,
+    BufferUsage,
+    MemoryFlag,
+    Result,
+)
 from crossinfer.backends.vulkan.errors import VulkanError, check
 from crossinfer.backends.vulkan.logical import LogicalDevice
 from crossinfer.backends.vulkan.ranges import FreeRanges
+from crossinfer.core.errors import KernelUnsupported
 from crossinfer.core.shapes import align_up
 from crossinfer.hal.buffer import Buffer, View
 
@@ -54,7 +60,7 @@ class Block:
         self._size = size
         self._device = device
         physical, functions = device.physical, device.functions
-        self.buffer = device.create("Buffer", vk.VkBufferCreateInfo(size=size, usage=_USAGE))
+        self.buffer = device.create("Buffer", buffer_info(device, size))
         try:
             needs = vk.VkMemoryRequirements()
             functions.vkGetBufferMemoryRequirements(device.handle, self.buffer, ctypes.byref(needs))
@@ -89,6 +95,20 @@ class Block:
         )
         assert address.value is not None
         return address.value
+
+
+def buffer_info(device: LogicalDevice, size: int) -> vk.Record:
+    """Any queue of the device may use the buffer at any time."""
+    families = {device.queue_family, device.copy_queue.family}
+    if len(families) == 1:
+        return vk.VkBufferCreateInfo(size=size, usage=_USAGE)
+    return vk.VkBufferCreateInfo(
+        size=size,
+        usage=_USAGE,
+        sharingMode=SHARING_CONCURRENT,
+        queueFamilyIndexCount=len(families),
+        pQueueFamilyIndices=(ctypes.c_uint32 * len(families))(*families),
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,13 +183,50 @@ class Allocator:
         return Allocation(block, 0, size)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pieces:
+    """A tensor that is larger than the driver's largest allocation.
+
+    All pieces but the last have `piece_bytes`; a view of one dispatch or copy lies within a piece.
+    """
+
+    parts: tuple[Allocation, ...]
+    piece_bytes: int
+
+
+def parts_of(buffer: Buffer) -> tuple[Allocation, ...]:
+    """The memory behind a buffer of this backend, piece by piece."""
+    if isinstance(buffer.handle, Pieces):
+        return buffer.handle.parts
+    return (allocation_of(buffer),)
+
+
 def allocation_of(buffer: Buffer) -> Allocation:
-    """The memory behind a buffer of this backend."""
+    """The memory behind a buffer that is in one piece."""
     assert isinstance(buffer.handle, Allocation)
     return buffer.handle
 
 
+def spans_of(view: View) -> list[tuple[Allocation, int, int]]:
+    """(memory, offset in it, size) of each piece that a view touches."""
+    if not isinstance(view.buffer.handle, Pieces):
+        return [(allocation_of(view.buffer), view.offset, view.size)]
+    size = view.buffer.handle.piece_bytes
+    spans = []
+    for number, part in enumerate(view.buffer.handle.parts):
+        start, end = max(view.offset, size * number), min(view.end, size * (number + 1))
+        if start < end:
+            spans.append((part, start - size * number, end - start))
+    return spans
+
+
 def place_of(view: View) -> tuple[int, int]:
-    """VkBuffer and offset of a view's first byte."""
-    allocation = allocation_of(view.buffer)
-    return allocation.buffer, allocation.offset + view.offset
+    """VkBuffer and offset of a view's first byte. Raises KernelUnsupported if it has pieces."""
+    spans = spans_of(view)
+    if len(spans) > 1:
+        raise KernelUnsupported(
+            f"{view.buffer} is larger than an allocation of this device, and {view.size} bytes "
+            "across its pieces cannot be used at once."
+        )
+    allocation, offset, _ = spans[0]
+    return allocation.buffer, allocation.offset + offset

@@ -117,6 +117,12 @@ class PhysicalDevice:
             default=None,
         )
 
+    def copy_family(self) -> QueueFamily | None:
+        """The queue family that does nothing but copy, if there is one: an engine of its own."""
+        busy = QueueFlag.COMPUTE | QueueFlag.GRAPHICS
+        able = (f for f in self.queue_families if f.flags & (busy | QueueFlag.TRANSFER))
+        return next((f for f in able if not f.flags & busy), None)
+
     def memory_type(
         self, allowed: int, required: MemoryFlag, preferred: MemoryFlag, heap: int | None = None
     ) -> int | None:

@@ -67,6 +67,11 @@ class Pipelines:
                 shader.reads + shader.writes,
                 limits.maxPerStageDescriptorStorageBuffers,
             ),
+            (
+                "bytes of groupshared memory",
+                shader.shared_bytes,
+                limits.maxComputeSharedMemorySize,
+            ),
             ("bytes of push constants", shader.constant_bytes, limits.maxPushConstantsSize),
         ):
             if needed > limit:

@@ -19,7 +19,7 @@ from crossinfer.backends.vulkan.commands import CommandBuffer, CommandPool
 from crossinfer.backends.vulkan.descriptors import DescriptorSets
 from crossinfer.backends.vulkan.memory import Allocation, Allocator, place_of
 from crossinfer.backends.vulkan.transfers import copy_in
-from crossinfer.hal.buffer import Buffer
+from crossinfer.hal.buffer import Buffer, View
 
 SUBMISSION_S = 0.2
 """What a submission may take; operating systems lose patience after two seconds."""
@@ -34,9 +34,10 @@ class EncodedRecording:
 
     def __init__(self, pool: CommandPool, staging: Allocator, sets: DescriptorSets) -> None:
         self.started = 0.0
+        self.seconds = math.inf
+        """Its shortest run yet."""
         self._owned = _Owned(pool, staging, sets)
         self._parts_at_once = 1
-        self._seconds = math.inf
         self._submissions: dict[int, list[Any]] = {}
         weakref.finalize(self, pool.device.destroy_later, self._owned.destroy)
 
@@ -60,6 +61,24 @@ class EncodedRecording:
             commands.copy(place, place_of(target.view()), size)
             commands.end()
 
+    def add_results(self, memory: Allocator, views: Sequence[View]) -> None:
+        """A last part, which copies `views` to memory that the host sees. Raises VulkanError."""
+        owned = self._owned
+        for view in views:
+            owned.results.append((memory.alloc(view.size), view.size, memory))
+        part = self.add_part()
+        part.begin()
+        part.barrier()
+        for view, (target, size, _) in zip(views, owned.results, strict=True):
+            part.copy(place_of(view), (target.buffer, target.offset), size)
+        part.barrier_to_host()
+        part.end()
+
+    def result(self, number: int) -> bytes:
+        """What the last run brought; it has ended."""
+        memory, size, _ = self._owned.results[number]
+        return ctypes.string_at(memory.address, size)
+
     def submissions(self, parameter_bytes: int) -> list[Any]:
         """What to submit, in order; made when it is first needed."""
         found = self._submissions.get(parameter_bytes)
@@ -74,9 +93,9 @@ class EncodedRecording:
     def ended(self, now: float) -> None:
         """It was done by `now`: if that was soon, more of its parts may go at once."""
         seconds = now - self.started
-        if seconds >= self._seconds:
+        if seconds >= self.seconds:
             return
-        self._seconds = seconds
+        self.seconds = seconds
         parts = len(self._owned.parts)
         at_once = max(1, min(parts, int(SUBMISSION_S * parts / max(seconds, 1e-9))))
         if at_once != self._parts_at_once:
@@ -94,12 +113,15 @@ class _Owned:
         self.parts: list[CommandBuffer] = []
         self.parameter_copies: dict[int, CommandBuffer] = {}
         self.memory: Allocation | None = None
+        self.results: list[tuple[Allocation, int, Allocator]] = []
 
     def destroy(self) -> None:
         for commands in [*self.parts, *self.parameter_copies.values()]:
             self.pool.free(commands)
         if self.memory is not None:
             self.staging.free(self.memory)
+        for memory, _, allocator in self.results:
+            allocator.free(memory)
         self.sets.destroy()
 
 

@@ -1,4 +1,10 @@
 // What the kernels of attention share: constants, and how the tokens of a row are cut into parts.
+//
+//     PART_TOKENS    parts have a multiple of so many tokens, 64 if it is not defined
+
+#ifndef PART_TOKENS
+#define PART_TOKENS 64
+#endif
 
 struct Constants
 {
@@ -14,7 +20,6 @@ struct Constants
 };
 CONSTANTS(Constants);
 
-static const uint PART_STEP = 64;
 // Less than any score, and no infinity: differences of maxima stay numbers.
 static const float LOWEST = -3.0e38;
 
@@ -28,6 +33,6 @@ uint first_token(uint position)
 uint part_tokens(uint position)
 {
     uint count = position + 1 - first_token(position);
-    uint steps = (count + PART_STEP - 1) / PART_STEP;
-    return PART_STEP * ((steps + constants.parts - 1) / constants.parts);
+    uint steps = (count + PART_TOKENS - 1) / PART_TOKENS;
+    return PART_TOKENS * ((steps + constants.parts - 1) / constants.parts);
 }

@@ -35,7 +35,8 @@ uint cache_element(uint block, uint part, uint kv_heads, uint head, uint token, 
     return (((2 * block + part) * kv_heads + head) * BLOCK_TOKENS + slot) * head_dim;
 }
 
-float2 load_pair(ByteAddressBuffer cache, uint element)
+template <typename Buffer>
+float2 load_pair(Buffer cache, uint element)
 {
 #if CACHE_HALF
     return halves(cache.Load(2 * element));
@@ -44,7 +45,8 @@ float2 load_pair(ByteAddressBuffer cache, uint element)
 #endif
 }
 
-float4 load_four(ByteAddressBuffer cache, uint element)
+template <typename Buffer>
+float4 load_four(Buffer cache, uint element)
 {
 #if CACHE_HALF
     uint2 words = cache.Load2(2 * element);

@@ -1,5 +1,8 @@
 // embed: output[t, h] = table[ids[t], h]; NaN where ids[t] is not a row of the table.
 //
+// A table that is larger than a binding takes several dispatches, each of which sees the rows
+// first_row … end_row - 1 of it and leaves the rest of the output alone. The first writes the NaN.
+//
 // Shapes      ids i32 [T], table [V, H] of any storage, output f32 [T, H]
 // Dispatch    grid (⌈H / 256⌉, T): a group of 64 threads takes 256 columns of a row, four a thread
 // Reads       ids, table
@@ -17,6 +20,8 @@ struct Constants
     uint columns;
     uint chunks;
     uint row_words;
+    uint first_row;
+    uint end_row;
 };
 CONSTANTS(Constants);
 ByteAddressBuffer ids : register(t0);
@@ -32,7 +37,10 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
         return;
     uint id = ids.Load(4 * group.y);
     bool known = id < constants.table_rows;
-    uint row = (known ? id : 0) * constants.row_words;
+    bool here = id >= constants.first_row && id < constants.end_row;
+    if (known ? !here : constants.first_row > 0)
+        return;
+    uint row = (known ? id - constants.first_row : 0) * constants.row_words;
 #if !DENSE
     float4 values = load_weights(table, 4 * row, constants.chunks, column_vector);
 #endif

@@ -1,8 +1,5 @@
-// rope_kv: rotates queries (in place) and keys, and writes keys and values to the KV cache.
-//
-//     (a, b) → (a · c - b · s, a · s + b · c)        (c, s) = table[position, i] for pair i
-//
-// Pairs are elements (i, i + D/2), or (2i, 2i + 1) if INTERLEAVED.
+// rope_kv: rotates queries (in place) and keys (rope.hlsli), and writes keys and values to the KV
+// cache.
 //
 // Shapes      q f32 [T, Hq, D], k and v f32 [T, Hkv, D], table f32 [P, D/2, 2], the batch's tables,
 //             cache [blocks, 2, Hkv, 16, D]; D a multiple of 4
@@ -14,6 +11,7 @@
 
 #include "common.hlsli"
 #include "batch.hlsli"
+#include "rope.hlsli"
 
 struct Constants
 {
@@ -59,11 +57,8 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
     bool is_query = head < constants.query_heads;
     bool is_value = head >= constants.query_heads + constants.kv_heads;
     uint kv_head = (head - constants.query_heads) % constants.kv_heads;
-#if INTERLEAVED
-    uint first = 4 * part, second = 4 * part + 2;
-#else
-    uint first = 2 * part, second = 2 * part + constants.head_dim / 2;
-#endif
+    uint2 elements = part_elements(part, constants.head_dim);
+    uint first = elements.x, second = elements.y;
     uint row = is_query ? (t * constants.query_heads + head) * constants.head_dim
                         : (t * constants.kv_heads + kv_head) * constants.head_dim;
     float2 x, y;
@@ -83,25 +78,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
         y = asfloat(k.Load2(4 * (row + second)));
     }
     if (!is_value)
-    {
-        uint pair = position * (constants.head_dim / 2) + 2 * part;
-        float4 turns = asfloat(table.Load4(8 * pair));
-        float2 cosine = turns.xz, sine = turns.yw;
-#if INTERLEAVED
-        float2 a = float2(x.x, y.x), b = float2(x.y, y.y);
-#else
-        float2 a = x, b = y;
-#endif
-        float2 turned_a = a * cosine - b * sine;
-        float2 turned_b = a * sine + b * cosine;
-#if INTERLEAVED
-        x = float2(turned_a.x, turned_b.x);
-        y = float2(turned_a.y, turned_b.y);
-#else
-        x = turned_a;
-        y = turned_b;
-#endif
-    }
+        rotate_part(x, y, load_turns(table, position, part, constants.head_dim));
     if (is_query)
     {
         q.Store2(4 * (row + first), asuint(x));

@@ -14,19 +14,18 @@
 //
 //     w = scale · code + offset        code = q - CODE_ZERO
 //
-// `row` is the byte where a row starts, `chunks` its number of chunks.
+// `row` is the byte where a row starts, `chunks` its number of chunks. What takes whole units has two
+// views of a weight: as 16-byte words, which drivers load at once where they load the bytes of a
+// ByteAddressBuffer one by one, and as bytes. Rows start at multiples of 16.
 
-// A unit as it comes from memory. Of blocks, the sum over a group of a chunk is
-//
-//     Σ w · x = slope · Σ f · x + level · Σ x        f = 1 + q / 2^CODE_BITS
-//
-// since a code takes a shift and a mask to become the fraction f of a float.
+// A unit as it comes from memory. Nothing is computed from it before it is used, so that loads of
+// several units can be under way together.
 struct Unit
 {
     uint words[UNIT_WORDS];
 #if WEIGHT_KIND == 3
-    float slope[GROUPS];
-    float level[GROUPS];
+    uint factors;      // the word with those of the chunk's block
+    uint scale_codes;  // the word with those of the chunk
 #endif
 };
 
@@ -41,48 +40,74 @@ float4 codes_of_bytes(uint bytes)
     return asfloat(codes | 0x4b000000) - float(8388608 + CODE_ZERO);
 }
 
-// d and the offset's factor, of the chunk's block.
-float2 load_factors(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
+// The word that holds d and the offset's factor of the chunk's block.
+uint load_factors(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
 {
     uint at = row + 4 * CODE_BITS * chunks;
     uint block = chunk / BLOCK_CHUNKS;
 #if HAS_OFFSET
-    return halves(weight.Load(at + 4 * block));
+    return weight.Load(at + 4 * block);
 #else
-    return float2(f16tof32(weight.Load(at + 4 * (block / 2)) >> 16 * (block % 2)), 0);
+    return weight.Load(at + 4 * (block / 2));
 #endif
 }
 
-#if TWO_LEVEL
-// The chunk's codes in the low bytes: the scale codes of its groups, then their min codes.
+float2 factors_of_word(uint word, uint chunk)
+{
+#if HAS_OFFSET
+    return halves(word);
+#else
+    return float2(f16tof32(word >> 16 * (chunk / BLOCK_CHUNKS % 2)), 0);
+#endif
+}
+
+// The word that holds the chunk's codes: the scale codes of its groups, then their min codes.
 uint load_scale_codes(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
 {
+#if TWO_LEVEL
     uint blocks = chunks / BLOCK_CHUNKS;
     uint at = row + 4 * CODE_BITS * chunks + 4 * ((FACTORS * blocks + 1) / 2);
-    uint first = GROUPS * FACTORS * chunk;
-    return weight.Load(at + (first & ~3)) >> 8 * (first & 3);
-}
-#endif
-
-// (scale, offset) of a group of the chunk.
-float2 group_factors(float2 factors, uint scale_codes, uint group)
-{
-#if TWO_LEVEL
-    int scale = int(scale_codes << (24 - 8 * group)) >> 24;
-    uint offset = HAS_OFFSET ? scale_codes >> 8 * (GROUPS + group) & 255 : 0;
-    return factors * float2(scale, offset);
+    return weight.Load(at + (GROUPS * FACTORS * chunk & ~3));
 #else
-    return factors;
+    return 0;
 #endif
 }
 
-Unit load_unit(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
+// (scale, offset) of a group of the chunk, from the two words that were loaded for it.
+float2 group_factors(uint factors, uint scale_codes, uint chunk, uint group)
+{
+    float2 values = factors_of_word(factors, chunk);
+#if TWO_LEVEL
+    uint codes = scale_codes >> 8 * (GROUPS * FACTORS * chunk & 3);
+    int scale = int(codes << (24 - 8 * group)) >> 24;
+    uint offset = HAS_OFFSET ? codes >> 8 * (GROUPS + group) & 255 : 0;
+    return values * float2(scale, offset);
+#else
+    return values;
+#endif
+}
+
+// (slope, level) of a group of the chunk, whose part of a product is
+//
+//     Σ w · x = slope · Σ f · x + level · Σ x        f = 1 + q / 2^CODE_BITS
+//
+// since a code takes a shift and a mask to become the fraction f of a float.
+float2 group_line(uint factors, uint scale_codes, uint chunk, uint group)
+{
+    float2 scaled = group_factors(factors, scale_codes, chunk, group);
+    return float2(
+        scaled.x * float(1 << CODE_BITS),
+        scaled.y - scaled.x * float((1 << CODE_BITS) + CODE_ZERO));
+}
+
+Unit load_unit(
+    StructuredBuffer<uint4> vectors, ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
 {
     Unit unit;
     uint at = row;
 #if CODE_BITS & 8
-    uint4 a = weight.Load4(at + 32 * chunk);
-    uint4 b = weight.Load4(at + 32 * chunk + 16);
+    uint4 a = vectors[at / 16 + 2 * chunk];
+    uint4 b = vectors[at / 16 + 2 * chunk + 1];
     at += 32 * chunks;
     [unroll] for (uint i = 0; i < 4; i++)
     {
@@ -91,7 +116,7 @@ Unit load_unit(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
     }
 #endif
 #if CODE_BITS & 4
-    uint4 c = weight.Load4(at + 16 * chunk);
+    uint4 c = vectors[at / 16 + chunk];
     at += 16 * chunks;
     [unroll] for (uint j = 0; j < 4; j++)
         unit.words[(CODE_BITS & 8) + j] = c[j];
@@ -105,17 +130,8 @@ Unit load_unit(ByteAddressBuffer weight, uint row, uint chunks, uint chunk)
 #if CODE_BITS & 1
     unit.words[CODE_BITS & 14] = weight.Load(at + 4 * chunk);
 #endif
-    float2 factors = load_factors(weight, row, chunks, chunk);
-    uint scale_codes = 0;
-#if TWO_LEVEL
-    scale_codes = load_scale_codes(weight, row, chunks, chunk);
-#endif
-    [unroll] for (uint group = 0; group < GROUPS; group++)
-    {
-        float2 scaled = group_factors(factors, scale_codes, group);
-        unit.slope[group] = scaled.x * float(1 << CODE_BITS);
-        unit.level[group] = scaled.y - scaled.x * float((1 << CODE_BITS) + CODE_ZERO);
-    }
+    unit.factors = load_factors(weight, row, chunks, chunk);
+    unit.scale_codes = load_scale_codes(weight, row, chunks, chunk);
     return unit;
 }
 
@@ -138,6 +154,18 @@ uint bytes_of_planes(uint plane8, uint plane4, uint plane2, uint plane1, uint ve
     return bytes;
 }
 
+// The fractions f (see group_line) of four codes.
+float4 fractions(uint bytes)
+{
+    uint4 moved = uint4(
+        bytes << (23 - CODE_BITS),
+        bytes << (15 - CODE_BITS),
+        CODE_BITS < 8 ? bytes << ((7 - CODE_BITS) & 31) : bytes >> 1,
+        bytes >> (1 + CODE_BITS));
+    const uint mask = ((1u << CODE_BITS) - 1) << (23 - CODE_BITS);
+    return asfloat((moved & mask) | 0x3f800000);
+}
+
 // The fractions f of vector `vec` of a unit; `vec` is known when the shader is compiled.
 float4 unit_values(Unit unit, uint vec)
 {
@@ -154,14 +182,74 @@ float4 unit_values(Unit unit, uint vec)
 #if CODE_BITS & 1
     plane1 = unit.words[CODE_BITS & 14];
 #endif
-    uint bytes = bytes_of_planes(plane8, plane4, plane2, plane1, vec);
-    uint4 moved = uint4(
-        bytes << (23 - CODE_BITS),
-        bytes << (15 - CODE_BITS),
-        CODE_BITS < 8 ? bytes << ((7 - CODE_BITS) & 31) : bytes >> 1,
-        bytes >> (1 + CODE_BITS));
-    const uint mask = ((1u << CODE_BITS) - 1) << (23 - CODE_BITS);
-    return asfloat((moved & mask) | 0x3f800000);
+    return fractions(bytes_of_planes(plane8, plane4, plane2, plane1, vec));
+}
+
+// Half the columns of a chunk, beside which another lane takes the other half: whole chunks would
+// be too far apart in x. Half j has the vectors 2j, 2j + 1, 2j + 4 and 2j + 5, which lie in the same
+// words; of eight bits it has 4j to 4j + 3.
+struct Half
+{
+    uint4 plane8;
+    uint2 plane4, plane2;
+    uint plane1;
+    uint factors;
+    uint scale_codes;
+};
+
+// `number` counts the halves of a row.
+Half load_piece(
+    StructuredBuffer<uint4> vectors, ByteAddressBuffer weight, uint row, uint chunks, uint number)
+{
+    Half made = (Half)0;
+    uint chunk = number / 2, at = row;
+#if CODE_BITS & 8
+    made.plane8 = vectors[at / 16 + number];
+    at += 32 * chunks;
+#endif
+#if CODE_BITS & 4
+    made.plane4 = weight.Load2(at + 8 * number);
+    at += 16 * chunks;
+#endif
+#if CODE_BITS & 2
+    made.plane2 = weight.Load2(at + 8 * chunk);
+    at += 8 * chunks;
+#endif
+#if CODE_BITS & 1
+    made.plane1 = weight.Load(at + 4 * chunk);
+#endif
+    made.factors = load_factors(weight, row, chunks, chunk);
+    made.scale_codes = load_scale_codes(weight, row, chunks, chunk);
+    return made;
+}
+
+// The vector of the row that comes `v`-th in a half.
+uint piece_vector(uint number, uint v)
+{
+    uint chunk = number / 2, j = number % 2;
+    return 8 * chunk + (CODE_BITS & 8 ? 4 * j + v : 2 * j + v % 2 + 4 * (v / 2));
+}
+
+// Σ w · x over a half.
+float piece_product(Half piece, uint number, float4 inputs[4])
+{
+    uint chunk = number / 2, moved = 2 * (number % 2);
+    float2 parts = 0, sums = 0;
+    [unroll] for (uint v = 0; v < 4; v++)
+    {
+        uint bytes = bytes_of_planes(
+            piece.plane8[v], piece.plane4[v % 2], piece.plane2[v % 2] >> moved,
+            piece.plane1 >> (moved + v % 2), 4 * (v / 2));
+        parts[v / 2] += dot(fractions(bytes), inputs[v]);
+        sums[v / 2] += dot(inputs[v], 1);
+    }
+    float2 first = group_line(piece.factors, piece.scale_codes, chunk, 0);
+#if GROUPS == 2
+    float2 second = group_line(piece.factors, piece.scale_codes, chunk, 1);
+    return first.x * parts.x + first.y * sums.x + second.x * parts.y + second.y * sums.y;
+#else
+    return first.x * (parts.x + parts.y) + first.y * (sums.x + sums.y);
+#endif
 }
 
 // The weights of columns 4 · column_vector … of a row.
@@ -185,12 +273,9 @@ float4 load_weights(ByteAddressBuffer weight, uint row, uint chunks, uint column
 #if CODE_BITS & 1
     plane1 = weight.Load(at + 4 * chunk);
 #endif
-    uint scale_codes = 0;
-#if TWO_LEVEL
-    scale_codes = load_scale_codes(weight, row, chunks, chunk);
-#endif
-    float2 factors = load_factors(weight, row, chunks, chunk);
-    float2 scaled = group_factors(factors, scale_codes, vec / (8 / GROUPS));
+    float2 scaled = group_factors(
+        load_factors(weight, row, chunks, chunk), load_scale_codes(weight, row, chunks, chunk),
+        chunk, vec / (8 / GROUPS));
     uint bytes = bytes_of_planes(plane8, plane4, plane2, plane1, vec);
     return scaled.x * codes_of_bytes(bytes) + scaled.y;
 }
@@ -208,10 +293,10 @@ float4 values_of_words(uint4 words)
 #endif
 }
 
-Unit load_unit(ByteAddressBuffer weight, uint row, uint chunks, uint number)
+Unit load_unit(StructuredBuffer<uint4> vectors, uint row, uint number)
 {
     Unit unit;
-    uint4 words = weight.Load4(row + 16 * number);
+    uint4 words = vectors[row / 16 + number];
     [unroll] for (uint i = 0; i < 4; i++)
         unit.words[i] = words[i];
     return unit;
@@ -224,6 +309,24 @@ float4 unit_values(Unit unit, uint vec)
 #else
     return values_of_words(uint4(unit.words[2 * vec], unit.words[2 * vec + 1], 0, 0));
 #endif
+}
+
+Unit load_piece(StructuredBuffer<uint4> vectors, uint row, uint number)
+{
+    return load_unit(vectors, row, number);
+}
+
+uint piece_vector(uint number, uint v)
+{
+    return UNIT_VECTORS * number + v;
+}
+
+float piece_product(Unit piece, uint number, float4 inputs[UNIT_VECTORS])
+{
+    float sum = 0;
+    [unroll] for (uint v = 0; v < UNIT_VECTORS; v++)
+        sum += dot(unit_values(piece, v), inputs[v]);
+    return sum;
 }
 
 float4 load_weights(ByteAddressBuffer weight, uint row, uint chunks, uint column_vector)
