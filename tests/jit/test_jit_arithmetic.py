@@ -42,6 +42,19 @@ def test_exp_is_right_to_the_last_place(target: Target) -> None:
 
 
 @TARGETS
+def test_exp2_of_negative_is_right_to_the_last_places(target: Target) -> None:
+    x = -np.concatenate([np.linspace(0, 126, 1 << 18), [0.5, 1, 1.5, 125.5, 126]])
+    x = x.astype(np.float32)
+    made = mapped(target, arithmetic.exp2_of_negative, x)[: x.size]
+    expected = np.exp2(x.astype(np.float64))
+    units = np.abs(made - expected) / np.spacing(expected.astype(np.float32))
+    assert units.max() < 2.5
+    ends = np.array([0, -0.0, -126.01, -1000, -1e30, -np.inf, np.nan], np.float32)
+    made = mapped(target, arithmetic.exp2_of_negative, ends)[: ends.size]
+    assert np.array_equal(made, np.array([1, 1, 0, 0, 0, 0, np.nan], np.float32), equal_nan=True)
+
+
+@TARGETS
 def test_exp_of_numbers_at_the_ends(target: Target) -> None:
     x = np.array([0, -0.0, -np.inf, np.inf, np.nan, -1000, 1000, 89, -104.5, -1e30], np.float32)
     y = mapped(target, arithmetic.exp, x)[: x.size]

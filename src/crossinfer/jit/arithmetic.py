@@ -74,6 +74,25 @@ def exp(x: Value) -> Value:
     return p * _power_of_two(half) * _power_of_two(count - half)
 
 
+def exp2_of_negative(x: Value) -> Value:
+    """2ˣ of f32 x ≤ 0, to two and a half units in the last place; NaN for NaN.
+
+    0 where the result would be no normal number. 2ˣ = 2ⁿ · 2ʳ with n = round(x), so that r is exact
+    and |r| ≤ 1/2; 2ʳ by a minimax polynomial of the relative error, 1 at 0.
+    """
+    is_small = x < -126.0
+    x = is_small.select(-126.0, x)
+    shifted = x + _ROUND
+    r = x - (shifted - _ROUND)
+    scalar = x.emitter.constant
+    p = scalar(f32, _EXP2[0])
+    for coefficient in _EXP2[1:]:
+        p = fma(p, r, scalar(f32, coefficient))
+    # The bits above n's, of the constant that rounds, leave the word.
+    scaled = p.bits_as(i32) + (shifted.bits_as(i32) << 23)
+    return is_small.select(0.0, scaled.bits_as(f32))
+
+
 def _power_of_two(exponent: Value) -> Value:
     return ((exponent + 127) << 23).bits_as(f32)
 
@@ -88,6 +107,14 @@ _EXP = (
     4.1665795894e-2,
     1.6666665459e-1,
     5.0000001201e-1,
+)
+_EXP2 = (
+    1.3264727e-3,
+    9.6715130e-3,
+    5.5507336e-2,
+    2.4022242e-1,
+    6.9314700e-1,
+    1.0,
 )
 _ROUND = 1.5 * 2**23
 _ROUND_BITS = 0x4B40_0000

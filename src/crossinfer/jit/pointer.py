@@ -67,6 +67,16 @@ class Pointer:
         self._check(value)
         self._call_masked("store", value.type, index, mask, value)
 
+    def prefetch_for_write(self, index: Index) -> None:
+        """Have element `index`'s cache line fetched; a hint, harmless for any address."""
+        name, number = "llvm.prefetch.p0", ir.IntType(32)
+        function = self.emitter.module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(ir.VoidType(), [ir.PointerType(), number, number, number])
+            function = ir.Function(self.emitter.module, signature, name)
+        write, keep, data = (ir.Constant(number, n) for n in (1, 3, 1))
+        self.emitter.ir.call(function, [self._address(index), write, keep, data])
+
     def _call_masked(
         self, what: str, type_: Type, index: Index, mask: Value, value: Value
     ) -> Value:

@@ -63,6 +63,15 @@ AVX512_VNNI = Target(
     512,
     _AVX512 | {"avx512vnni"},
 )
+AVX512_BF16 = Target(
+    "avx512-bf16",
+    LINUX_X86,
+    "x86-64-v4",
+    "+avx512vnni,+avx512bf16",
+    512,
+    AVX512_VNNI.abilities | {"avx512bf16"},
+)
+"""For the kernels that need it alone; the others are those of AVX512_VNNI."""
 PLAIN_ARM = Target("armv8", LINUX_ARM, "generic", "+neon", 128, frozenset({"neon", "fma", "f16c"}))
 ARM_DOTPROD = Target(
     "armv8-dotprod",
@@ -85,6 +94,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     AVX2.name: _V3,
     AVX512.name: _V4,
     AVX512_VNNI.name: (*_V4, "avx512vnni"),
+    AVX512_BF16.name: (*_V4, "avx512vnni", "avx512bf16"),
     PLAIN_ARM.name: (),
     ARM_DOTPROD.name: ("dotprod",),
 }
@@ -93,7 +103,33 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 @functools.cache
 def host_targets() -> tuple[Target, ...]:
     """The targets that this machine can run, best first."""
+    is_arm = platform.machine().lower() in ("aarch64", "arm64")
+    return tuple(
+        target.for_triple(_host_triple())
+        for target in (ARM_TARGETS if is_arm else X86_TARGETS)
+        if _runs_here(target)
+    )
+
+
+def host_target() -> Target:
+    """The best target that this machine can run."""
+    return host_targets()[0]
+
+
+def short_float_target(target: Target) -> Target | None:
+    """`target` with products of bfloat16, if this machine has them."""
+    if target.name != AVX512_VNNI.name or not _runs_here(AVX512_BF16):
+        return None
+    return AVX512_BF16.for_triple(target.triple)
+
+
+def _runs_here(target: Target) -> bool:
     features = _host_features()
+    return all(features.get(feature, False) for feature in _REQUIRED[target.name])
+
+
+@functools.cache
+def _host_triple() -> str:
     is_arm = platform.machine().lower() in ("aarch64", "arm64")
     triple = {
         ("linux", False): LINUX_X86,
@@ -101,18 +137,7 @@ def host_targets() -> tuple[Target, ...]:
         ("win32", False): WINDOWS_X86,
         ("darwin", True): MACOS_ARM,
     }.get((sys.platform, is_arm))
-    if triple is None:
-        triple = _process_triple()
-    return tuple(
-        target.for_triple(triple)
-        for target in (ARM_TARGETS if is_arm else X86_TARGETS)
-        if all(features.get(feature, False) for feature in _REQUIRED[target.name])
-    )
-
-
-def host_target() -> Target:
-    """The best target that this machine can run."""
-    return host_targets()[0]
+    return triple or _process_triple()
 
 
 def _host_features() -> Any:

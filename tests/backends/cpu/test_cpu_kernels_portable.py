@@ -5,20 +5,26 @@ A call of a run-time library (memset, fmaf, __extendhfsf2, __chkstk) would be an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
 from tests.jit.object_symbols import undefined_symbols
 
 from crossinfer.backends.cpu.kernels.argmax import build_argmax
-from crossinfer.backends.cpu.kernels.attention import build_attention
+from crossinfer.backends.cpu.kernels.attention import (
+    build_attention,
+    build_attention_merge,
+    build_attention_part,
+)
 from crossinfer.backends.cpu.kernels.embed import build_embed
+from crossinfer.backends.cpu.kernels.pack_tiles import build_pack
 from crossinfer.backends.cpu.kernels.rms_norm import build_rms_norm
 from crossinfer.backends.cpu.kernels.rope_kv import build_rope_kv
 from crossinfer.backends.cpu.kernels.swiglu import build_swiglu
 from crossinfer.backends.cpu.kernels.top_k import build_top_k
 from crossinfer.core.dtypes import DType
-from crossinfer.formats.blocks import Q3_K, Q5_0, Q6_K, Q8_0
+from crossinfer.formats.blocks import Q3_K, Q5_0, Q6_K, Q8_0, StorageType
 from crossinfer.jit.compile import compile_object
 from crossinfer.jit.target import ARM_TARGETS, WINDOWS_X86, X86_TARGETS, Target
 from crossinfer.jit.types import f16, f32
@@ -34,12 +40,20 @@ BUILDERS: dict[str, Callable[[Target], str]] = {
     "rope_kv interleaved": lambda t: build_rope_kv(t, "kernel", f32, 40, True),
     "attention f16": lambda t: build_attention(t, "kernel", f16, 40),
     "attention f32": lambda t: build_attention(t, "kernel", f32, 128),
+    "attention part": lambda t: build_attention_part(t, "kernel", f16, 128),
+    "attention merge": lambda t: build_attention_merge(t, "kernel", 40),
     "embed dense": lambda t: build_embed(t, "kernel", DType.F32, tiled=False),
 } | {
     f"embed {storage.label}": lambda t, storage=storage: build_embed(
         t, "kernel", storage, tiled=True
     )
     for storage in (DType.F16, DType.BF16, Q5_0, Q8_0, Q3_K, Q6_K)
+}
+
+PACKED: tuple[StorageType, ...] = (DType.F16, DType.F32, Q5_0, Q8_0, Q3_K, Q6_K)
+BUILDERS |= {
+    f"pack {storage.label}": functools.partial(build_pack, "kernel", storage=storage)
+    for storage in PACKED
 }
 
 # MSVC's mark for objects that use floating point; linkers want it, nobody calls it.

@@ -17,7 +17,6 @@ from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q8_0, BlockFormat, StorageType
 from crossinfer.graph.op import float32
-from crossinfer.graph.ops.linear import Linear
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Lowering, Operand
@@ -36,7 +35,7 @@ def label(value: Target | StorageType) -> str:
 
 
 def lower(target: Target, operands: dict[str, Operand]) -> Lowering:
-    (lowering,) = lower_linear(Linear(), operands, kernel_library(target))
+    (lowering,) = lower_linear(operands, kernel_library(target))
     return lowering
 
 

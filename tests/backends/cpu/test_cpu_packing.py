@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.backends.cpu.packing_by_numpy import pack_by_numpy
 
 from crossinfer.backends.cpu.kernels import packing
 from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, packed_size
@@ -18,6 +19,7 @@ from crossinfer.formats.blocks import (
     group_scales,
     unpack_codes,
 )
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.verify.data import random_stored
 
 SCALARS = (DType.F32, DType.F16, DType.BF16)
@@ -46,6 +48,18 @@ def test_codes_and_scales_come_back(
         np.testing.assert_array_equal(found.mins, mins.reshape(rows, -1))
 
 
+@pytest.mark.parametrize("storage", [*BLOCK_FORMATS, Q8_32, *SCALARS], ids=lambda s: s.label)
+@given(rows=st.integers(1, 50), length=st.integers(1, 70), seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_the_native_packer_gives_what_numpy_gives(
+    storage: StorageType, rows: int, length: int, seed: int
+) -> None:
+    columns = length if isinstance(storage, DType) else length % 5 * storage.block_elements
+    shape = rows, columns or storage.block_elements
+    raw = np.random.default_rng(seed).integers(0, 256, storage.bytes_for(shape), dtype=np.uint8)
+    assert packed(raw, shape, storage).tobytes() == pack_by_numpy(raw, shape, storage).tobytes()
+
+
 @pytest.mark.parametrize("storage", SCALARS, ids=lambda storage: storage.label)
 @given(rows=st.integers(1, 50), columns=st.integers(1, 70), seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
@@ -61,7 +75,7 @@ def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: Storage
     shape = 16 * 7 + 3, 512
     stored = random_stored(np.random.default_rng(0), storage, shape)
     whole = packed(stored, shape, storage)
-    monkeypatch.setattr(packing, "_CHUNK_BYTES", 1)  # a tile at a time
+    monkeypatch.setattr(packing, "_PIECE_BYTES", 1)  # a tile at a time
     pieces = list(pack(stored, shape, storage))
     assert len(pieces) == 8
     assert np.concatenate(pieces).tobytes() == whole.tobytes()

@@ -19,7 +19,7 @@ import pytest
 from tests.backends.cpu.queue_kernels import Stream
 
 from crossinfer.backends.cpu import CpuDevice, list_devices, open_device
-from crossinfer.backends.cpu.memory import allocate
+from crossinfer.backends.cpu.memory import address_of, allocate
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
 from crossinfer.core.dtypes import DType
 from crossinfer.hal.info import DeviceKind
@@ -209,7 +209,7 @@ def test_a_child_can_compile_though_its_parent_was_at_it() -> None:
 
         compiling = threading.Thread(target=library.get, args=("swiglu", "swiglu", build))
         # Not in the cache, so that it is built.
-        cpu_library._generators_digest = lambda: os.urandom(8).hex()
+        cpu_library.kernel_code = lambda: os.urandom(8).hex()
         compiling.start()
         building.wait()
         if (child := os.fork()) == 0:
@@ -334,11 +334,22 @@ def test_a_kernel_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Refusing)
-    memory = allocate(8 << 20)
+    memory = allocate(32 << 20)
     memory[:] = 1
-    assert int(memory.sum()) == 8 << 20
+    assert int(memory.sum()) == 32 << 20
 
 
 def test_memory_that_is_not_there() -> None:
     with pytest.raises(MemoryError):
         allocate(1 << 60)
+
+
+def test_pieces_of_a_slab_do_not_overlap() -> None:
+    sizes = [64 << 10, 100_001, 3 << 20, 12 << 20, 5 << 20, (64 << 10) + 1]
+    pieces = [allocate(size) for size in sizes]
+    for number, piece in enumerate(pieces):
+        piece[:] = number + 1
+    for number, (piece, size) in enumerate(zip(pieces, sizes, strict=True)):
+        assert piece.size == size
+        assert address_of(piece) % 128 == 0
+        assert np.all(piece == number + 1)

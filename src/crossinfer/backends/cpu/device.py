@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,14 +18,16 @@ from crossinfer.backends.cpu.encode import (
 from crossinfer.backends.cpu.fence import CpuFence
 from crossinfer.backends.cpu.identity import driver_version, model_name
 from crossinfer.backends.cpu.kernels import layout, packing
+from crossinfer.backends.cpu.library import kernel_code
 from crossinfer.backends.cpu.limits import measure_limits
 from crossinfer.backends.cpu.lowering import lower
 from crossinfer.backends.cpu.memory import allocate
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
 from crossinfer.backends.cpu.signal_pool import SignalPool
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.core.errors import DeviceLost, InvalidUse, OutOfDeviceMemory
+from crossinfer.core.errors import InvalidUse, OutOfDeviceMemory
 from crossinfer.formats.blocks import StorageType
+from crossinfer.hal import forks
 from crossinfer.hal.buffer import Buffer, Role, View
 from crossinfer.hal.device import Device
 from crossinfer.hal.fence import Fence
@@ -38,12 +37,10 @@ from crossinfer.hal.kernel import Lowering, OpDescription, Operand
 from crossinfer.hal.limits import Limits
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
-from crossinfer.jit.target import Target, host_target
+from crossinfer.jit.target import Target, host_target, short_float_target
 
 STUCK_S = 5.0
 """How long the end of a lost device waits for a kernel that may never end."""
-
-_open_devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
 
 
 class CpuDevice(Device):
@@ -52,6 +49,8 @@ class CpuDevice(Device):
     `target` chooses the kernels' instruction set, which must be one of `host_targets()`. Handles
     are uint8 arrays. Raises OutOfDeviceMemory, KernelUnsupported, InvalidUse.
     """
+
+    fusions = frozenset({"gated_linear", "qkv_linear"})
 
     def __init__(
         self,
@@ -63,6 +62,7 @@ class CpuDevice(Device):
         if threads is not None and threads < 1:
             raise InvalidUse(f"A CPU device was asked for with {threads} threads; 1 is the least.")
         self.target = target or host_target()
+        self._short: Target | None = None
         super().__init__(self.describe(self.target), deadline_s=deadline_s)
         self._pool = SignalPool()
         self._parameter_copies: weakref.WeakKeyDictionary[Recording, ParameterCopy] = (
@@ -76,7 +76,7 @@ class CpuDevice(Device):
             raise OutOfDeviceMemory(
                 f"Device {self.info.name} cannot start {self.threads} threads: {error}."
             ) from error
-        _open_devices.add(self)
+        forks.watch(self)
 
     @staticmethod
     def describe(target: Target | None = None) -> DeviceInfo:
@@ -85,10 +85,14 @@ class CpuDevice(Device):
             kind=DeviceKind.CPU,
             description=model_name(),
             driver=driver_version(target or host_target()),
+            kernel_code=kernel_code(),
         )
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
-        return lower(op, operands, self.target)
+        return lower(op, operands, self.target, self._short)
+
+    def allow_rounding(self) -> None:
+        self._short = short_float_target(self.target)
 
     def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
         if role is Role.WEIGHT:
@@ -180,7 +184,7 @@ class CpuDevice(Device):
         return measure_limits(self)
 
     def _close(self) -> None:
-        _open_devices.discard(self)
+        forks.unwatch(self)
         handles = [buffer.handle for buffer in self._buffers]
         patience_s = None if self._lost is None else STUCK_S
         self._queue.stop(patience_s, (handles, self._in_flight, self._pool))
@@ -193,23 +197,7 @@ class CpuDevice(Device):
             "use already."
         )
 
-    def _leave_to_parent(self) -> None:
-        """In a child process after a fork: the threads stayed with the parent."""
-        self._lock = threading.RLock()  # another thread may have held it
-        reason = "the process was forked, and the device stayed with the parent"
-        self._lost = DeviceLost(self.info.name, reason)
-
 
 def _encoded(recording: Recording) -> EncodedRecording:
     assert isinstance(recording.handle, EncodedRecording)
     return recording.handle
-
-
-def _after_fork() -> None:
-    for device in list(_open_devices):
-        device._leave_to_parent()
-    _open_devices.clear()
-
-
-with contextlib.suppress(AttributeError):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 from crossinfer.backends.cpu.kernel import CpuKernel
+from crossinfer.core.sources import sources_digest
 from crossinfer.hal.kernel import Kernel
 from crossinfer.jit.locks import lock_that_forks_wait_for
 from crossinfer.jit.object_cache import load_generated
@@ -33,7 +32,7 @@ class KernelLibrary:
         """
         with self._lock:
             if symbol not in self._kernels:
-                key = f"{symbol} {_generators_digest()}"
+                key = f"{symbol} {kernel_code()}"
                 code = load_generated(key, lambda: build(self.target), self.target, [symbol])
                 self._kernels[symbol] = Kernel(name, CpuKernel(code.address(symbol), code))
             return self._kernels[symbol]
@@ -45,13 +44,6 @@ def kernel_library(target: Target) -> KernelLibrary:
     return KernelLibrary(target)
 
 
-@functools.cache
-def _generators_digest() -> str:
+def kernel_code() -> str:
     """A digest of the generators' sources: what they made before a change is not found again."""
-    root = Path(__file__).parents[2]
-    digest = hashlib.sha256()
-    for folder in _GENERATORS:
-        for path in sorted((root / folder).rglob("*.py*")):  # .pyc where sources are not shipped
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return sources_digest(*_GENERATORS)

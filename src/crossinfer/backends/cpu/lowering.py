@@ -10,9 +10,13 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from crossinfer.backends.cpu.kernels.argmax import build_argmax
-from crossinfer.backends.cpu.kernels.attention import NO_WINDOW, build_attention
 from crossinfer.backends.cpu.kernels.embed import build_embed
-from crossinfer.backends.cpu.kernels.linear import lower_linear
+from crossinfer.backends.cpu.kernels.linear import (
+    lower_gated_linear,
+    lower_linear,
+    lower_qkv_linear,
+)
+from crossinfer.backends.cpu.kernels.lower_attention import lower_attention
 from crossinfer.backends.cpu.kernels.rms_norm import build_rms_norm
 from crossinfer.backends.cpu.kernels.rope_kv import build_rope_kv
 from crossinfer.backends.cpu.kernels.swiglu import build_swiglu
@@ -25,7 +29,9 @@ from crossinfer.graph.op import Op, Operands
 from crossinfer.graph.ops.argmax import Argmax
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
+from crossinfer.graph.ops.gated_linear import GatedLinear
 from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.ops.qkv_linear import QkvLinear
 from crossinfer.graph.ops.rms_norm import RmsNorm
 from crossinfer.graph.ops.rope_kv import RopeKv
 from crossinfer.graph.ops.swiglu import Swiglu
@@ -42,15 +48,26 @@ _MANY_GROUPS = 64
 _STORED: dict[StorageType, Type] = {DType.F16: f16, DType.F32: f32}
 
 
-def lower(op: OpDescription, operands: Mapping[str, Operand], target: Target) -> Sequence[Lowering]:
+def lower(
+    op: OpDescription,
+    operands: Mapping[str, Operand],
+    target: Target,
+    short: Target | None = None,
+) -> Sequence[Lowering]:
     """The ways to run `op`, best first; none if this backend has no kernel for it.
 
+    `short` is the target of kernels that round 16-bit products to bfloat16, if they may be used.
     Raises KernelUnsupported if a kernel cannot be compiled.
     """
     kernels = kernel_library(target)
+    rounding = kernel_library(short) if short is not None else None
     match op:
         case Linear():
-            return lower_linear(op, operands, kernels)
+            return lower_linear(operands, kernels, rounding)
+        case GatedLinear():
+            return lower_gated_linear(operands, kernels, rounding)
+        case QkvLinear():
+            return lower_qkv_linear(operands, kernels, rounding)
         case Embed():
             return [_embed(op, operands, kernels)]
         case RmsNorm():
@@ -58,7 +75,7 @@ def lower(op: OpDescription, operands: Mapping[str, Operand], target: Target) ->
         case RopeKv():
             return [_rope_kv(op, operands, kernels)]
         case Attention():
-            return [_attention(op, operands, kernels)]
+            return [lower_attention(op, operands, kernels)]
         case Swiglu():
             return [_swiglu(op, operands, kernels)]
         case Argmax():
@@ -123,25 +140,6 @@ def _rope_kv(op: RopeKv, operands: Operands, kernels: KernelLibrary) -> Lowering
     )
 
 
-def _attention(op: Attention, operands: Operands, kernels: KernelLibrary) -> Lowering:
-    cache, D = operands["cache"], op.head_dim
-    rows = operands["q"].shape[0]
-    query_heads, kv_heads = operands["q"].shape[1] // D, cache.shape[2]
-    S, B = operands["block_table"].shape
-    step = min(8, ceil_div(rows * kv_heads, _MANY_GROUPS))
-    window = NO_WINDOW if op.window is None else op.window
-    symbol = f"attention_{cache.storage.label}_{D}"
-    return _one_dispatch(
-        op,
-        operands,
-        kernels,
-        symbol,
-        lambda target: build_attention(target, symbol, _STORED[cache.storage], D),
-        struct.pack("<7if", rows, query_heads, kv_heads, S, B, window, step, op.scale),
-        ceil_div(rows, step) * kv_heads,
-    )
-
-
 def _swiglu(op: Swiglu, operands: Operands, kernels: KernelLibrary) -> Lowering:
     n = math.prod(operands["gate"].shape)
     constants = struct.pack("<2i", n, _ELEMENTS)
@@ -175,8 +173,17 @@ def _one_dispatch(
     groups: int,
 ) -> Lowering:
     """One dispatch over the op's operands, in the order in which the op names them."""
-    kernel = kernels.get(op.variant(operands), symbol, build)
+    kernel = kernels.get(_name(op.variant(operands), symbol), symbol, build)
     given = {argument.operand: argument for argument in op.arguments(operands)}
     names = [rule.name for rule in (*op.inputs, *op.outputs) if rule.name in given]
     arguments = tuple(given[name] for name in names)
     return Lowering((LoweredDispatch(kernel, arguments, constants, (groups, 1, 1)),))
+
+
+def _name(variant: str, symbol: str) -> str:
+    """The op's variant and what else the symbol tells: `attention[f16].64`.
+
+    Verdicts go by names, so two functions must not share one.
+    """
+    told = variant.replace("[", "_").replace("]", "")
+    return ".".join(filter(None, (variant, *symbol.removeprefix(told).split("_"))))

@@ -8,18 +8,23 @@ import mmap
 import numpy as np
 
 from crossinfer.core.dtypes import Array
+from crossinfer.core.shapes import align_up
+from crossinfer.jit.locks import lock_that_forks_wait_for
 
 ALIGNMENT = 128
 """Two cache lines, which processors fetch together."""
 _HUGE_PAGE = 2 << 20
+_SLAB = 16 << 20
+_SMALL = 64 << 10
+"""What is smaller comes from the C library's heap."""
 
 
 def allocate(size: int) -> Array:
     """`size` bytes (uint8) that start at a multiple of 128. Raises MemoryError."""
-    if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        return _map_huge(size)
-    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    return _aligned(memory, size, ALIGNMENT)
+    if size < _SMALL or not hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
+        return _aligned(memory, size, ALIGNMENT)
+    return _map_huge(size) if size >= _SLAB else _slabs.allocate(size)
 
 
 def allocate_zeroed(size: int) -> Array:
@@ -37,6 +42,28 @@ def address_of(memory: Array) -> int:
 def _aligned(memory: Array, size: int, alignment: int) -> Array:
     start = -address_of(memory) % alignment
     return memory[start : start + size]
+
+
+class _Slabs:
+    """Pieces of larger mappings, so that what is smaller than a large page lies in one, too.
+
+    A mapping goes when the last of its pieces does; what is freed before is not used again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = lock_that_forks_wait_for()
+        self._rest = np.empty(0, dtype=np.uint8)
+
+    def allocate(self, size: int) -> Array:
+        with self._lock:
+            if self._rest.size < size:
+                self._rest = _map_huge(_SLAB)
+            memory = self._rest[:size]
+            self._rest = self._rest[align_up(size, ALIGNMENT) :]
+        return memory
+
+
+_slabs = _Slabs()
 
 
 def _map_huge(size: int) -> Array:

@@ -3,7 +3,7 @@
     x f32 [T, K]  →  tiles of `tokens` rows, in each of which the columns ascend
 
 so that whatever a kernel wants next lies at a fixed distance from one pointer. Rows behind T in the
-last tile are left as they are: what becomes of them is never stored.
+last tile hold anything: what becomes of them is never stored.
 
 arrange, for scalar weights:      record = [tokens] f32, one a column
 quantize, for block weights:      record = one a chunk of 32 columns:
@@ -27,14 +27,17 @@ from crossinfer.jit.arithmetic import minimum, reduce, reduce_add, round_to_inte
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
+from crossinfer.jit.transpose import transposed
 from crossinfer.jit.types import f32, i8, i32, u32
 from crossinfer.jit.value import Value
 
 QUANTIZED = ActivationBlocks(CHUNK_COLUMNS)
 """One scale a chunk: as fine as the finest that peers use, so no format loses to them by it."""
 
-_SEGMENT_COLUMNS = 128
-"""Columns that a workgroup takes of 4 tokens or more; of fewer it takes more columns."""
+SEGMENT_COLUMNS = 1024
+"""Columns that a workgroup takes. Shorter ones cost more than they bring: a row that is read in
+pieces of 512 bytes, far from the next row's, took four times as long.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +70,8 @@ class ActivationTile:
         return (CHUNK_COLUMNS + 4 + (4 * self.groups if self.has_sums else 0)) * self.tokens
 
 
-def segment_columns(tokens: int) -> int:
-    """Columns that a workgroup takes, so that its work is worth handing out."""
-    return _SEGMENT_COLUMNS * max(1, 4 // tokens)
-
-
 def preparation_grid(rows: int, columns: int, tokens: int) -> tuple[int, int, int]:
-    return ceil_div(columns, segment_columns(tokens)), ceil_div(rows, tokens), 1
+    return ceil_div(columns, SEGMENT_COLUMNS), ceil_div(rows, tokens), 1
 
 
 def build_quantize(symbol: str, target: Target, tile: ActivationTile) -> str:
@@ -81,7 +79,7 @@ def build_quantize(symbol: str, target: Target, tile: ActivationTile) -> str:
     k = KernelBuilder(symbol, target)
     x, tiles = k.views(f32, i8)
     T, K, segments = k.constants(i32, i32, i32)
-    chunks, step = K // CHUNK_COLUMNS, segment_columns(tile.tokens) // CHUNK_COLUMNS
+    chunks, step = K // CHUNK_COLUMNS, SEGMENT_COLUMNS // CHUNK_COLUMNS
     with k.workgroups() as group:
         number, start = group // segments, group % segments * step
         records = tiles + number * chunks * tile.size_in_bytes
@@ -122,12 +120,20 @@ def build_arrange(symbol: str, target: Target, tokens: int) -> str:
     k = KernelBuilder(symbol, target)
     x, tiles = k.views(f32, f32)
     T, K, segments = k.constants(i32, i32, i32)
-    step = segment_columns(tokens)
     with k.workgroups() as group:
-        number, start = group // segments, group % segments * step
+        number, start = group // segments, group % segments * SEGMENT_COLUMNS
         made, first = tiles + number * K * tokens, number * tokens
+        end = minimum(start + SEGMENT_COLUMNS, K)
+        if tokens == target.lanes():
+            rows = [x + minimum(first + token, T - 1) * K for token in range(tokens)]
+            whole = end - (end - start) % tokens
+            with k.range(start, whole, tokens) as column:
+                vectors = transposed([row.vector(column, tokens) for row in rows])
+                for place, vector in enumerate(vectors):
+                    made.store((column + place) * tokens, vector)
+            start = whole
         with k.range(0, minimum(T - first, tokens)) as token:
             row = x + (first + token) * K
-            with k.range(start, minimum(start + step, K)) as column:
+            with k.range(start, end) as column:
                 made[column * tokens + token] = row[column]
     return k.finish()

@@ -4,11 +4,20 @@ For a query at position p, with the keys and values at the positions j ≤ p (an
 
     output = Σ_j softmax_j(q · k_j · scale) · v_j
 
-Views: q f32 [T, Hq, D], cache (layout of `CacheBlocks`) and the batch tables (read); output f32
-[T, Hq, D] (written). Constants: T, Hq, Hkv, S, B, window, rows a workgroup, scale.
-Dispatch: workgroup = KV head + Hkv · (number of a run of rows). Its queries (rows times the heads
-that share the KV head) of one sequence are taken in tiles, so that each key and value is read once
-for several of them.
+The queries (rows times the heads that share a KV head) of one sequence are taken in tiles, so that
+each key and value is read once for several of them. Two ways, which give the same bits:
+
+attention: a tile goes through all its tokens.
+  Views: q f32 [T, Hq, D], cache (layout of `CacheBlocks`) and the batch tables (read); made f32
+  [T, Hq, D] (scratch); output f32 [T, Hq, D] (written). Constants: T, Hq, Hkv, S, B, window, rows a
+  workgroup, scale. Dispatch: workgroup = KV head + Hkv · (number of a run of rows).
+
+attention_part, then attention_merge, for few rows and long tables: a tile goes through one part of
+the tokens, so that any number of workers has work.
+  Views: as above, with made f32 [parts, T, Hq, D], and stats f32 [parts, T, Hq, 2] before the
+  output. Constants: as above. Dispatch: workgroup = KV head + Hkv · (row + T · part).
+  Merge: views q_start, kv_len, made, stats (read), output (written); constants T, Hq, Hkv, S, D,
+  window. Workgroup = KV head + Hkv · row. Rows with one part are complete already.
 
 **Same result whatever the batch.** A query sees the tokens in groups of 64 that start at multiples
 of 64: scores first, then one step of the running softmax (Milakov and Gimelshein 2018), then the
@@ -19,10 +28,14 @@ is infinite: 0 · ∞ is NaN. Only a sequence that overflowed its cache holds su
 
 from __future__ import annotations
 
-from crossinfer.backends.cpu.kernels.attention_tile import QueryRun, Softmax, Tile
+from collections.abc import Callable, Sequence
+
+from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS, Merger, Softmax
+from crossinfer.backends.cpu.kernels.attention_tile import QueryRun, Tile
 from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks
-from crossinfer.jit.arithmetic import minimum
+from crossinfer.jit.arithmetic import maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
+from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
 from crossinfer.jit.types import Type, f32, i32, i64
 from crossinfer.jit.value import Value
@@ -33,41 +46,129 @@ NO_WINDOW = 2**30
 
 def build_attention(target: Target, symbol: str, stored: Type, D: int) -> str:
     k = KernelBuilder(symbol, target)
-    q, cache, starts, lengths, table, output = k.views(f32, stored, i32, i32, i32, f32)
-    rows, query_heads, kv_heads, S, B, window, step, scale = k.constants(*[i32] * 7, f32)
-    batch = BatchTables(starts, lengths, table, S, B)
-    shared = query_heads // kv_heads
-    largest = _largest_tile(target)
-    softmax = Softmax(k, largest)  # for all tiles: they take turns
-
+    q, cache, starts, lengths, table, made, output = k.views(f32, stored, i32, i32, i32, f32, f32)
+    runs = _Runs(k, D, (q, cache, starts, lengths, table), output)
     with k.workgroups() as group:
-        kv_head = group % kv_heads
-        row = k.variable(i64, group // kv_heads * step)
-        last = minimum(row.value + step, rows)
+        kv_head = group % runs.kv_heads
+        row = k.variable(i64, group // runs.kv_heads * runs.step)
+        last = minimum(row.value + runs.step, runs.rows)
         with k.while_() as loop:
             loop.check(row.value < last)
             first = row.value
-            sequence = batch.sequence_of(k, first)
-            loop.check(sequence < S)  # only padding is left
-            end = minimum(batch.end(sequence), last)
-            run = QueryRun(
-                batch=batch,
-                kv=CacheBlocks(cache, kv_heads, D),
-                q=q,
-                output=output,
-                softmax=softmax,
-                sequence=sequence,
-                kv_head=kv_head,
-                first_row=first,
-                shared=shared,
-                query_heads=query_heads,
-                window=window,
-                scale=scale,
-                head_dim=D,
-            )
-            _attend_run(k, run, (end - first) * shared, largest)
+            sequence = runs.batch.sequence_of(k, first)
+            loop.check(sequence < runs.batch.sequences)  # only padding is left
+            end = minimum(runs.batch.end(sequence), last)
+            runs.go(made, sequence, kv_head, first, end, Tile.attend)
             row.set(end)
     return k.finish()
+
+
+def build_attention_part(target: Target, symbol: str, stored: Type, D: int) -> str:
+    k = KernelBuilder(symbol, target)
+    q, cache, starts, lengths, table, made, stats, output = k.views(
+        f32, stored, i32, i32, i32, f32, f32, f32
+    )
+    runs = _Runs(k, D, (q, cache, starts, lengths, table), output)
+    with k.workgroups() as group:
+        kv_head, row = group % runs.kv_heads, group // runs.kv_heads % runs.rows
+        part = group // runs.kv_heads // runs.rows
+        sequence = runs.batch.sequence_of(k, row)
+        heads_before = part * runs.rows * runs.query_heads
+
+        def attend(tile: Tile) -> None:
+            first, end = tile.first_part, tile.end_part
+            with k.if_((part >= first) & (part < end)):
+                tile.go_through(part)
+                with k.if_else(end - first == 1) as (then, otherwise):
+                    with then:
+                        tile.finish_only_part()
+                    with otherwise:
+                        tile.keep(stats + heads_before * 2)
+
+        with k.if_(sequence < runs.batch.sequences):
+            runs.go(made + heads_before * D, sequence, kv_head, row, row + 1, attend)
+    return k.finish()
+
+
+def build_attention_merge(target: Target, symbol: str, D: int) -> str:
+    k = KernelBuilder(symbol, target)
+    starts, lengths, made, stats, output = k.views(i32, i32, f32, f32, f32)
+    rows, query_heads, kv_heads, S, window = k.constants(*[i32] * 5)
+    batch = BatchTables(starts, lengths, starts, S, k.index(0))  # there is no block table
+    shared = query_heads // kv_heads
+    merger, only = Merger(k, 1, D), k.index(0)
+    with k.workgroups() as group:
+        row, kv_head = group // kv_heads, group % kv_heads
+        sequence = batch.sequence_of(k, row)
+        with k.if_(sequence < S):
+            last = batch.position(sequence, row)
+            first = maximum(last + 1 - window, 0) // PART_TOKENS
+            end = last // PART_TOKENS + 1
+            with k.if_(end - first > 1), k.range(0, shared) as number:
+                head = row * query_heads + kv_head * shared + number
+                goal = output + head * D
+                merger.start(only, goal)
+                with k.range(first, end) as part:
+                    place = part * rows * query_heads + head
+                    highest, total = (stats[place * 2 + n] for n in (0, 1))
+                    merger.merge(only, highest, total, made + place * D, goal)
+                merger.finish(only, goal)
+    return k.finish()
+
+
+class _Runs:
+    """What the runs of rows of a kernel share."""
+
+    def __init__(self, k: KernelBuilder, D: int, read: Sequence[Pointer], output: Pointer) -> None:
+        """`read`: q, cache, query_start, kv_len, block_table."""
+        self._k = k
+        self._head_dim = D
+        self._q, cache, starts, lengths, table = read
+        self._output = output
+        sizes = k.constants(*[i32] * 7, f32)
+        self.rows, self.query_heads, self.kv_heads, S, B, self._window, self.step = sizes[:7]
+        self._scale = sizes[7]
+        self.batch = BatchTables(starts, lengths, table, S, B)
+        self._cache = CacheBlocks(cache, self.kv_heads, D)
+        self._largest = _largest_tile(k.target)
+        # For all tiles: they take turns.
+        self._softmax = Softmax(k, self._largest)
+        self._merger = Merger(k, self._largest, D)
+
+    def go(
+        self,
+        made: Pointer,
+        sequence: Value,
+        kv_head: Value,
+        first: Value,
+        end: Value,
+        attend: Callable[[Tile], None],
+    ) -> None:
+        """`attend` to the queries of the rows `first … end - 1` of a sequence, tile by tile."""
+        shared = self.query_heads // self.kv_heads
+        run = QueryRun(
+            batch=self.batch,
+            kv=self._cache,
+            q=self._q,
+            made=made,
+            output=self._output,
+            softmax=self._softmax,
+            merger=self._merger,
+            sequence=sequence,
+            kv_head=kv_head,
+            first_row=first,
+            shared=shared,
+            query_heads=self.query_heads,
+            window=self._window,
+            scale=self._scale,
+            head_dim=self._head_dim,
+        )
+        queries = (end - first) * shared
+        start = self._k.variable(i64, 0)
+        with self._k.while_() as loop:
+            loop.check(start.value < queries)
+            _choose_tile(self._k, run, start.value, queries, self._largest, attend)
+            start += self._largest
 
 
 def _largest_tile(target: Target) -> int:
@@ -76,22 +177,20 @@ def _largest_tile(target: Target) -> int:
     return min(8, registers * target.vector_bits // (32 * 16) // 2)
 
 
-def _attend_run(k: KernelBuilder, run: QueryRun, queries: Value, largest: int) -> None:
-    """All queries of a run, in tiles; what is left in the end takes a smaller one."""
-    start = k.variable(i64, 0)
-    with k.while_() as loop:
-        loop.check(start.value < queries)
-        _choose_tile(k, run, start.value, queries, largest)
-        start += largest
-
-
-def _choose_tile(k: KernelBuilder, run: QueryRun, start: Value, queries: Value, size: int) -> None:
+def _choose_tile(
+    k: KernelBuilder,
+    run: QueryRun,
+    start: Value,
+    queries: Value,
+    size: int,
+    attend: Callable[[Tile], None],
+) -> None:
     """The tile of `size`, or a smaller one if half of that holds all that is left."""
     if size == 1:
-        Tile(k, run, start, queries, size).attend()
+        attend(Tile(k, run, start, queries, size))
         return
     with k.if_else(queries - start > size // 2) as (then, otherwise):
         with then:
-            Tile(k, run, start, queries, size).attend()
+            attend(Tile(k, run, start, queries, size))
         with otherwise:
-            _choose_tile(k, run, start, queries, size // 2)
+            _choose_tile(k, run, start, queries, size // 2, attend)

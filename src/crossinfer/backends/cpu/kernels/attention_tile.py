@@ -2,75 +2,41 @@
 
 For queries i and groups of 64 tokens j, with a running maximum m and sum l of each query:
 
-    s[i, j] = q[i] · k[j] · scale                 -∞ where i doesn't see j
-    m' = max(m, max_j s)      factor = exp(m - m')      w[i, j] = exp(s[i, j] - m')
+    s[i, j] = q[i] · k[j] · scale · log2(e)       -∞ where i doesn't see j
+    m' = max(m, max_j s)      factor = 2^(m - m')      w[i, j] = 2^(s[i, j] - m')
     l = l · factor + Σ_j w[i, j]
     output[i] = output[i] · factor + Σ_j w[i, j] · v[j]
 
-and output[i] / l in the end. The products have one shape: vectors of 16 keys (or of 16 elements of
-a value) from the cache, times scalars from memory, added to one accumulator a query.
+and output[i] / l in the end. Tokens are gone through in parts of 512, each from a fresh start, and
+the parts' results merged, so that parts may as well be computed apart.
+
+The products have one shape: vectors of 16 keys (or of 16 elements of a value) from the cache, times
+scalars from memory, added to one accumulator a query.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
 
+from crossinfer.backends.cpu.kernels.attention_softmax import (
+    GROUP_TOKENS,
+    PART_TOKENS,
+    Merger,
+    Softmax,
+    store_zeros,
+)
 from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks, widths
 from crossinfer.graph.batch import BLOCK_TOKENS
-from crossinfer.jit.arithmetic import exp, fma, maximum, minimum, reduce_add, reduce_max
+from crossinfer.jit.arithmetic import fma, maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
-from crossinfer.jit.types import f32, i32
+from crossinfer.jit.types import f32, i1, u16, u32
 from crossinfer.jit.value import Value
 
-GROUP_TOKENS = 64
-_NO_MAXIMUM = -1e30
-"""Below every score, yet finite: a difference with -∞ is not NaN."""
-
-
-class Softmax:
-    """The running softmax of the queries of a tile, in memory: a step is a loop over queries."""
-
-    def __init__(self, k: KernelBuilder, queries: int) -> None:
-        self._k = k
-        self._maxima = k.scratch(f32, queries)
-        self._sums = k.scratch(f32, queries * BLOCK_TOKENS)
-        self.weights = k.scratch(f32, queries * GROUP_TOKENS)
-        """[query][token]: scores before a step, weights after it."""
-        self.factors = k.scratch(f32, queries)
-        """What the last step made of sums so far, by query."""
-
-    def start(self, queries: int) -> None:
-        for query in range(queries):
-            self._maxima[query] = _NO_MAXIMUM
-            self._sums.store(query * BLOCK_TOKENS, self._k.constant(f32.x(BLOCK_TOKENS), 0.0))
-
-    def step(self, queries: int) -> None:
-        """Turn the scores of a group into weights."""
-        with self._k.range(0, queries) as query:
-            weights = self.weights + query * GROUP_TOKENS
-            places = range(0, GROUP_TOKENS, BLOCK_TOKENS)
-            scores = [weights.vector(place, BLOCK_TOKENS) for place in places]
-            largest = reduce_max(maximum(maximum(*scores[:2]), maximum(*scores[2:])))
-            before = self._maxima[query]
-            new = maximum(largest, before)
-            factor = exp(before - new)
-            made = [exp(score - new) for score in scores]
-            for place, weight in zip(places, made, strict=True):
-                weights.store(place, weight)
-            old = self._sums.vector(query * BLOCK_TOKENS, BLOCK_TOKENS)
-            total = old * factor + ((made[0] + made[1]) + (made[2] + made[3]))
-            self._sums.store(query * BLOCK_TOKENS, total)
-            self._maxima[query] = new
-            self.factors[query] = factor
-
-    def sums(self, queries: int) -> list[Value]:
-        """The sum of each query's weights."""
-        return [
-            reduce_add(self._sums.vector(query * BLOCK_TOKENS, BLOCK_TOKENS))
-            for query in range(queries)
-        ]
+_LOG2_E = 1.44269504088896341
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +46,11 @@ class QueryRun:
     batch: BatchTables
     kv: CacheBlocks
     q: Pointer
+    made: Pointer
+    """f32 [T, Hq, D]: the values' sums of the part that is gone through."""
     output: Pointer
     softmax: Softmax
+    merger: Merger
     sequence: Value
     kv_head: Value
     first_row: Value
@@ -95,10 +64,10 @@ class QueryRun:
     def row(self, query: Value) -> Value:
         return self.first_row + query // self.shared
 
-    def head_offset(self, query: Value) -> Value:
-        """Where the query's head starts in q and in the output."""
+    def head(self, query: Value) -> Value:
+        """The query's number among the heads of all rows."""
         head = self.kv_head * self.shared + query % self.shared
-        return (self.row(query) * self.query_heads + head) * self.head_dim
+        return self.row(query) * self.query_heads + head
 
     def half(self, block: Value, which: int) -> Pointer:
         number = self.batch.block(self.sequence, block)
@@ -109,43 +78,95 @@ class Tile:
     """`size` queries that go through the tokens together.
 
     If there are fewer, the last one is computed several times over: its copies read before any of
-    them writes, so they all write the same.
+    them writes, so they all write the same. What happens query by query leaves copies out.
     """
 
     def __init__(
         self, k: KernelBuilder, run: QueryRun, start: Value, queries: Value, size: int
     ) -> None:
         self.k, self.run, self.size = k, run, size
+        self._first, self._count = start, minimum(queries - start, size)
         numbers = [minimum(start + i, queries - 1) for i in range(size)]
-        self.q = [run.q + run.head_offset(n) for n in numbers]
-        self.output = [run.output + run.head_offset(n) for n in numbers]
+        offsets = [run.head(n) * run.head_dim for n in numbers]
+        self.q, self.made = ([base + offset for offset in offsets] for base in (run.q, run.made))
         positions = [run.batch.position(run.sequence, run.row(n)) for n in numbers]
         self.ends = [p + 1 for p in positions]
-        self.starts = [maximum(end - run.window, 0) for end in self.ends]
         # Rows ascend, so the first query has the lowest bounds and the last the highest.
-        self.start, self.end = self.starts[0], self.ends[-1]
+        self.start, self.end = self._start_of(self.ends[0]), self.ends[-1]
+        self.scale = run.scale * _LOG2_E
         # Short tiles take several vectors at once instead, to hide the latency of sums.
         self.vectors = max(1, 4 // size)
 
+    def _start_of(self, end: Value) -> Value:
+        """The first token that a query sees which sees none from `end` on."""
+        return maximum(end - self.run.window, 0)
+
     def attend(self) -> None:
-        k, D = self.k, self.run.head_dim
-        for output in self.output:
-            for start, width in widths(D):
-                output.store(start, k.constant(f32.x(width), 0.0))
+        """The whole result, one part after another."""
+        with self._each_query() as (query, _, output):
+            self.run.merger.start(query, output)
+        with self.k.range(self.first_part, self.end_part) as part:
+            self.go_through(part)
+            self._merge()
+        with self._each_query() as (query, _, output):
+            self.run.merger.finish(query, output)
+
+    def finish_only_part(self) -> None:
+        """The part that was gone through is the whole."""
+        with self._each_query() as (query, _, output):
+            self.run.merger.start(query, output)
+        self._merge()
+        with self._each_query() as (query, _, output):
+            self.run.merger.finish(query, output)
+
+    def keep(self, stats: Pointer) -> None:
+        """Maximum and sum of the part that was gone through, into `stats` [T, Hq, 2]."""
         softmax = self.run.softmax
+        with self.k.range(0, self._count) as query:
+            here = stats + self.run.head(self._first + query) * 2
+            here[0], here[1] = softmax.maxima[query], softmax.sum(query)
+
+    def _merge(self) -> None:
+        softmax = self.run.softmax
+        with self._each_query() as (query, made, output):
+            highest, total = softmax.maxima[query], softmax.sum(query)
+            self.run.merger.merge(query, highest, total, made, output)
+
+    @contextlib.contextmanager
+    def _each_query(self) -> Iterator[tuple[Value, Pointer, Pointer]]:
+        """A loop over the queries that there are: number in the tile, rows of made and output."""
+        with self.k.range(0, self._count) as query:
+            offset = self.run.head(self._first + query) * self.run.head_dim
+            yield query, self.run.made + offset, self.run.output + offset
+
+    def go_through(self, part: Value) -> None:
+        """One part: sums of values into `made`, maxima and sums into the softmax."""
+        k, softmax = self.k, self.run.softmax
+        with self._each_query() as (_, made, _):
+            store_zeros(k, made, self.run.head_dim)
         softmax.start(self.size)
-        with k.range(
-            self.start // GROUP_TOKENS, (self.end + GROUP_TOKENS - 1) // GROUP_TOKENS
-        ) as g:
+        per_part = PART_TOKENS // GROUP_TOKENS
+        first = maximum(self.start // GROUP_TOKENS, part * per_part)
+        end = (self.end + GROUP_TOKENS - 1) // GROUP_TOKENS
+        with k.range(first, minimum(end, (part + 1) * per_part)) as g:
             base = g * GROUP_TOKENS
             low, high = maximum(self.start, base), minimum(self.end, base + GROUP_TOKENS)
             self._scores(base, low, high)
             softmax.step(self.size)
             self._values(base, low, high)
-        self._divide(softmax.sums(self.size))
+
+    @property
+    def first_part(self) -> Value:
+        """The first part in which a query sees a token."""
+        return self.start // PART_TOKENS
+
+    @property
+    def end_part(self) -> Value:
+        """The part behind the last."""
+        return (self.end + PART_TOKENS - 1) // PART_TOKENS
 
     def _scores(self, base: Value, low: Value, high: Value) -> None:
-        """weights[i][j] = q_i · k_j · scale; -∞ where query i doesn't see token j."""
+        """weights[i][j] = q_i · k_j · scale · log2(e); -∞ where query i doesn't see token j."""
         k, lanes = self.k, BLOCK_TOKENS
         hidden = k.constant(f32.x(lanes), -math.inf)
         for place in range(0, self.size * GROUP_TOKENS, lanes):
@@ -163,16 +184,33 @@ class Tile:
             for v in range(self.vectors):
                 tokens = (block + v) * lanes
                 with k.if_(tokens < base + GROUP_TOKENS):
-                    for i, mine in enumerate(sums):
-                        score = self._hide(i, tokens, mine[v].value * self.run.scale)
-                        self.run.softmax.weights.store(tokens - base + i * GROUP_TOKENS, score)
+                    self._store_scores(tokens, base, [mine[v].value for mine in sums])
+
+    def _store_scores(self, tokens: Value, base: Value, sums: list[Value]) -> None:
+        """The scores of 16 tokens."""
+        # The lowest end and the highest start: mostly, every query sees every token.
+        seen = (tokens + BLOCK_TOKENS <= self.ends[0]) & (tokens >= self._start_of(self.end))
+        place = self.run.softmax.weights + (tokens - base)
+        scores = [total * self.scale for total in sums]
+        with self.k.if_else(seen) as (then, otherwise):
+            with then:
+                for i, score in enumerate(scores):
+                    place.store(i * GROUP_TOKENS, score)
+            with otherwise:
+                for i, score in enumerate(scores):
+                    place.store(i * GROUP_TOKENS, self._hide(i, tokens, score))
 
     def _hide(self, query: int, tokens: Value, scores: Value) -> Value:
         """The scores of 16 tokens, -∞ where a query doesn't see them."""
-        number = self.k.lane_numbers(BLOCK_TOKENS)
-        seen = number < (self.ends[query] - tokens).to(i32)
-        seen = seen & (number >= (self.starts[query] - tokens).to(i32))
+        end = self.ends[query]
+        first, last = self._start_of(end) - tokens, end - tokens
+        seen = self._lanes_before(last) & ~self._lanes_before(first)
         return seen.select(scores, -math.inf)
+
+    def _lanes_before(self, number: Value) -> Value:
+        """The lanes below `number`, i1[16]."""
+        count = minimum(maximum(number, 0), BLOCK_TOKENS).to(u32)
+        return ((self.k.constant(u32, 1) << count) - 1).to(u16).bits_as(i1)
 
     def _values(self, base: Value, low: Value, high: Value) -> None:
         """output_i = output_i · factor_i + Σ_j weights[i][j] · v_j."""
@@ -200,18 +238,19 @@ class Tile:
         offsets = [start + sum(columns[:c]) for c in range(len(columns))]
         sums = [
             [
-                k.variable(f32.x(width), output.vector(at, width) * run.softmax.factors[i])
+                k.variable(f32.x(width), made.vector(at, width) * run.softmax.factors[i])
                 for at, width in zip(offsets, columns, strict=True)
             ]
-            for i, output in enumerate(self.output)
+            for i, made in enumerate(self.made)
         ]
         with k.range(low // BLOCK_TOKENS, (high - 1) // BLOCK_TOKENS + 1) as block:
             values = run.half(block, 1)
             tokens = block * BLOCK_TOKENS
             first, last = maximum(low, tokens), minimum(high, tokens + BLOCK_TOKENS)
-            with k.range(first - tokens, last - tokens) as slot:
+
+            def add(slot: Value | int) -> None:
                 vectors = [
-                    values.vector(slot * run.head_dim + at, width).to(f32)
+                    values.vector(at + slot * run.head_dim, width).to(f32)
                     for at, width in zip(offsets, columns, strict=True)
                 ]
                 place = tokens - base + slot
@@ -219,19 +258,13 @@ class Tile:
                     weight = run.softmax.weights[place + i * GROUP_TOKENS]
                     for total, vector in zip(mine, vectors, strict=True):
                         total.set(fma(weight.splat(vector.type.lanes), vector, total.value))
-        for output, mine in zip(self.output, sums, strict=True):
+
+            with k.if_else(last - first == BLOCK_TOKENS) as (then, otherwise):
+                with then:  # straight-line code: a loop of 16 steps ends in a misprediction
+                    for slot in range(BLOCK_TOKENS):
+                        add(slot)
+                with otherwise, k.range(first - tokens, last - tokens) as some:
+                    add(some)
+        for made, mine in zip(self.made, sums, strict=True):
             for at, total in zip(offsets, mine, strict=True):
-                output.store(at, total.value)
-
-    def _divide(self, sums: list[Value]) -> None:
-        """The outputs are complete: divide them by the sums of their weights.
-
-        Adding zero makes +0 of -0: whether a product with weight 0 was added must not show.
-        """
-        for start, width in widths(self.run.head_dim):
-            results = [
-                output.vector(start, width) / total + 0.0
-                for output, total in zip(self.output, sums, strict=True)
-            ]
-            for output, result in zip(self.output, results, strict=True):
-                output.store(start, result)
+                made.store(at, total.value)

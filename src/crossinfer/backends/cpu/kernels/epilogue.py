@@ -2,13 +2,15 @@
 
     output[token, row] = act(gate[token, row]) · (y + bias[row]) + residual[token, row]
 
-act is silu. The operands that are there decide the kernel's variant. Sums come from memory of the
-kernel's own, so that the code for a token is there once, however many there are.
+act is silu. The operands that are there decide the kernel's variant; a gate may also be a second
+product that the kernel made. Sums come from memory of the kernel's own, so that the code for a
+token is there once, however many there are.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from crossinfer.backends.cpu.kernels.activation import silu
 from crossinfer.jit.builder import KernelBuilder
@@ -17,6 +19,8 @@ from crossinfer.jit.types import i32
 from crossinfer.jit.value import Value
 
 OPTIONAL = ("bias", "gate", "residual")
+BIASES = ("bias", "gate_bias")
+"""The optional operands of a kernel that makes the gate itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +32,41 @@ class Epilogue:
     rows: Value
     """N: the distance from one token's output to the next."""
 
+    def expect(self, k: KernelBuilder, row: Value, token: Value, tokens: Value) -> None:
+        """Fetch the output's cache lines while the products are made: a store would wait."""
+        with k.range(0, tokens) as t:
+            self.output.prefetch_for_write((token + t) * self.rows + row)
+
     def store(
-        self, k: KernelBuilder, sums: Pointer, lanes: int, row: Value, token: Value, tokens: Value
+        self,
+        k: KernelBuilder,
+        sums: Sequence[Pointer],
+        lanes: int,
+        row: Value,
+        token: Value,
+        tokens: Value,
     ) -> None:
         """Finish `tokens` tokens from `token` on, of `lanes` rows from `row` on.
 
-        `sums` is f32 [tokens][lanes].
+        `sums` are f32 [tokens][lanes] each: the product, and the gate's if there is one.
         """
         mask = k.lane_numbers(lanes) < (self.rows - row).to(i32).splat(lanes)
+        bias = self._bias("bias", row, mask)
+        gate_bias = self._bias("gate_bias", row, mask)
+        product, *gates = sums
         with k.range(0, tokens) as t:
             where = (token + t) * self.rows + row
-            y = sums.vector(t * lanes, lanes)
-            if "bias" in self.operands:
-                y = y + self.operands["bias"].masked(row, mask)
+            y = product.vector(t * lanes, lanes)
+            if bias is not None:
+                y = y + bias
+            for made in gates:
+                gate = made.vector(t * lanes, lanes)
+                y = y * silu(gate if gate_bias is None else gate + gate_bias)
             if "gate" in self.operands:
-                gate = self.operands["gate"].masked(where, mask)
-                y = y * silu(gate)
+                y = y * silu(self.operands["gate"].masked(where, mask))
             if "residual" in self.operands:
                 y = y + self.operands["residual"].masked(where, mask)
             self.output.store_masked(where, y, mask)
+
+    def _bias(self, name: str, row: Value, mask: Value) -> Value | None:
+        return self.operands[name].masked(row, mask) if name in self.operands else None

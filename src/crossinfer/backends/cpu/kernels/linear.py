@@ -1,7 +1,9 @@
-"""linear on this backend: which kernels, how many tokens at once, and their constants.
+"""linear, gated_linear and qkv_linear on this backend: which kernels, and their constants.
 
-Two dispatches: activations into tiles of tokens, then products with tiles of the weight. One token
-and scalar weights need no first one.
+First x becomes tiles of tokens, once for all weights that read the same tiles; then come the
+products with tiles of the weights. One token and scalar weights need no first dispatch.
+
+`short` is the library of the kernels that round to bfloat16; with it, 16-bit weights take these.
 """
 
 from __future__ import annotations
@@ -16,34 +18,71 @@ from crossinfer.backends.cpu.kernels.activations import (
     build_quantize,
     preparation_grid,
 )
-from crossinfer.backends.cpu.kernels.epilogue import OPTIONAL
+from crossinfer.backends.cpu.kernels.epilogue import BIASES, OPTIONAL
 from crossinfer.backends.cpu.kernels.layout import CHUNK_COLUMNS, tile_count
-from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile, build_linear_blocks
-from crossinfer.backends.cpu.kernels.linear_scalars import build_linear_scalars
+from crossinfer.backends.cpu.kernels.linear_bf16 import ROUNDED, build_arrange_pairs
+from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile
+from crossinfer.backends.cpu.kernels.linear_kernel import (
+    PRODUCT_CONSTANTS,
+    build_gated_linear,
+    build_linear,
+)
 from crossinfer.backends.cpu.library import KernelLibrary
 from crossinfer.core.dtypes import DType
 from crossinfer.core.shapes import ceil_div
-from crossinfer.formats.blocks import BlockFormat
+from crossinfer.formats.activations import SHORT, Rounding
+from crossinfer.formats.blocks import BlockFormat, StorageType
+from crossinfer.graph.ops.gated_linear import GatedLinear
 from crossinfer.graph.ops.linear import Linear
+from crossinfer.graph.ops.qkv_linear import QkvLinear
 from crossinfer.hal.buffer import Access
 from crossinfer.hal.kernel import Argument, LoweredDispatch, Lowering, Operand
 from crossinfer.jit.target import Target
 
-_ACTIVATIONS = "activations"
-"""The scratch memory between the two dispatches."""
+Operands = Mapping[str, Operand]
 
 
 def lower_linear(
-    op: Linear, operands: Mapping[str, Operand], kernels: KernelLibrary
+    operands: Operands, kernels: KernelLibrary, short: KernelLibrary | None = None
 ) -> Sequence[Lowering]:
     """The one way to run it; none if no weight has such a storage."""
-    storage = operands["weight"].storage
-    tokens = tokens_at_once(operands["x"].shape[0], kernels.target)
-    if storage is DType.I32:
+    products = _Products(operands, Linear.stored, kernels, short)
+    if not products.are_possible:
         return ()
-    if isinstance(storage, BlockFormat):
-        return (_lower_blocks(op, operands, storage, tokens, kernels),)
-    return (_lower_scalars(op, operands, tokens, kernels),)
+    given = {name: name for name in OPTIONAL if name in operands}
+    products.add("weight", given, "output")
+    return (products.lowering(),)
+
+
+def lower_qkv_linear(
+    operands: Operands, kernels: KernelLibrary, short: KernelLibrary | None = None
+) -> Sequence[Lowering]:
+    """Three products of the same activations; none where `linear`s had better do it."""
+    products = _Products(operands, QkvLinear.stored, kernels, short)
+    if not products.are_possible:
+        return ()
+    for name in "qkv":
+        given = {"bias": f"{name}_bias"} if f"{name}_bias" in operands else {}
+        products.add(f"{name}_weight", given, name)
+    return (products.lowering(),)
+
+
+def lower_gated_linear(
+    operands: Operands, kernels: KernelLibrary, short: KernelLibrary | None = None
+) -> Sequence[Lowering]:
+    """One kernel for both products if their storages agree; else the gate goes through memory."""
+    products = _Products(operands, GatedLinear.stored, kernels, short)
+    if not products.are_possible:
+        return ()
+    biases = {"bias": "up_bias", "gate_bias": "gate_bias"}
+    given = {name: operand for name, operand in biases.items() if operand in operands}
+    if operands["gate_weight"].storage == operands["up_weight"].storage:
+        products.add_gated(given)
+    else:
+        gate_bias = {"bias": given.pop("gate_bias")} if "gate_bias" in given else {}
+        products.add_intermediate("gate_weight", gate_bias, "gate")
+        products.add("up_weight", given | {"gate": "gate"}, "output")
+    return (products.lowering(),)
 
 
 def tokens_at_once(rows: int, target: Target) -> int:
@@ -55,75 +94,128 @@ def tokens_at_once(rows: int, target: Target) -> int:
     return tokens
 
 
-def _lower_blocks(
-    op: Linear,
-    operands: Mapping[str, Operand],
-    storage: BlockFormat,
-    tokens: int,
-    kernels: KernelLibrary,
-) -> Lowering:
-    rows, columns = operands["x"].shape
-    tile = activation_tile(storage, tokens)
-    sums = f"sums{tile.groups}" if tile.has_offsets else f"zero{tile.zero}x{tile.groups}"
-    build = functools.partial(build_quantize, tile=tile)
-    quantize = _preparation(f"quantize_{sums}_{tokens}", build, operands["x"], tokens, kernels)
-    product = _product(op, operands, tokens, columns // storage.block_elements, kernels)
-    size = ceil_div(rows, tokens) * (columns // CHUNK_COLUMNS) * tile.size_in_bytes
-    return Lowering((quantize, product), {_ACTIVATIONS: size}, {"x": QUANTIZED})
+class _Products:
+    """The dispatches of products of one x, as they are put together."""
 
+    def __init__(
+        self,
+        operands: Operands,
+        weights: Sequence[str],
+        kernels: KernelLibrary,
+        short: KernelLibrary | None,
+    ) -> None:
+        self._operands = operands
+        self._weights = weights
+        self._kernels = kernels
+        self._short = short
+        self._tokens = tokens_at_once(operands["x"].shape[0], kernels.target)
+        self._storages = [operands[name].storage for name in weights]
+        self._roundings = {self._rounding(storage) for storage in self._storages}
+        self._preparations: dict[str, LoweredDispatch] = {}
+        self._products: list[LoweredDispatch] = []
+        self._scratch: dict[str, int] = {}
 
-def _lower_scalars(
-    op: Linear, operands: Mapping[str, Operand], tokens: int, kernels: KernelLibrary
-) -> Lowering:
-    rows, columns = operands["x"].shape
-    product = _product(op, operands, tokens, columns, kernels)
-    if tokens == 1:
-        return Lowering((product,))
-    build = functools.partial(build_arrange, tokens=tokens)
-    arrange = _preparation(f"arrange_{tokens}", build, operands["x"], tokens, kernels)
-    size = ceil_div(rows, tokens) * tokens * columns * DType.F32.block_bytes
-    return Lowering((arrange, product), {_ACTIVATIONS: size})
+    @property
+    def are_possible(self) -> bool:
+        """Whether there are kernels, and all of them round x alike.
 
+        A folded norm would have to be rounded in its turn, which `Lowering` has no word for.
+        """
+        has_norm = "norm_weight" in self._operands
+        return DType.I32 not in self._storages and len(self._roundings) == 1 and not has_norm
 
-def _preparation(
-    symbol: str,
-    build: Callable[[str, Target], str],
-    x: Operand,
-    tokens: int,
-    kernels: KernelLibrary,
-) -> LoweredDispatch:
-    """The first dispatch: x into tiles of tokens."""
-    grid = preparation_grid(x.shape[0], x.shape[1], tokens)
-    return LoweredDispatch(
-        kernels.get(symbol.replace("_", "."), symbol, functools.partial(build, symbol)),
-        (Argument("x", Access.READ), Argument(_ACTIVATIONS, Access.WRITE)),
-        struct.pack("<3i", *x.shape, grid[0]),
-        grid,
-    )
+    def lowering(self) -> Lowering:
+        dispatches = (*self._preparations.values(), *self._products)
+        (rounding,) = self._roundings
+        quantized: dict[str, Rounding] = {} if rounding is None else {"x": rounding}
+        if rounding is SHORT:
+            quantized |= dict.fromkeys(self._weights, SHORT)
+        return Lowering(dispatches, self._scratch, quantized)
 
+    def _rounding(self, storage: StorageType) -> Rounding | None:
+        """What the kernels for a weight do to x."""
+        if isinstance(storage, BlockFormat):
+            return QUANTIZED
+        return SHORT if self._short is not None and storage in ROUNDED else None
 
-def _product(
-    op: Linear, operands: Mapping[str, Operand], tokens: int, steps: int, kernels: KernelLibrary
-) -> LoweredDispatch:
-    """The product itself; `steps` is what its kernel counts along a row."""
-    storage = operands["weight"].storage
-    optional = tuple(name for name in OPTIONAL if name in operands)
-    symbol = "_".join(("linear", storage.label, *optional, str(tokens)))
-    if isinstance(storage, BlockFormat):
-        build = functools.partial(build_linear_blocks, symbol, storage=storage)
-    else:
-        build = functools.partial(build_linear_scalars, symbol, storage=storage)
-    T, N = operands["output"].shape
-    token_tiles = ceil_div(T, tokens)
-    scratch = tokens > 1 or isinstance(storage, BlockFormat)
-    inputs = (_ACTIVATIONS if scratch else "x", "weight", *optional)
-    return LoweredDispatch(
-        kernels.get(
-            f"{op.variant(operands)}.{'.'.join((*optional, str(tokens)))}",
-            symbol,
-            functools.partial(build, tokens=tokens, optional=optional),
-        ),
-        (*(Argument(name, Access.READ) for name in inputs), Argument("output", Access.WRITE)),
-        struct.pack("<4i", T, N, steps, token_tiles),
-        (token_tiles, tile_count(N), 1),
-    )
+    def _library(self, storage: StorageType) -> KernelLibrary:
+        rounds_to_short = self._rounding(storage) is SHORT
+        return self._short if self._short is not None and rounds_to_short else self._kernels
+
+    def add(self, weight: str, optional: Mapping[str, str], output: str) -> None:
+        """The product with a weight; `optional` tells the epilogue's operands by their roles."""
+        storage = self._operands[weight].storage
+        self._add("linear", build_linear, storage, (weight,), optional, output)
+
+    def add_gated(self, biases: Mapping[str, str]) -> None:
+        """The products with up_weight and gate_weight, whose storages are the same."""
+        storage, weights = self._operands["up_weight"].storage, ("up_weight", "gate_weight")
+        self._add("gated_linear", build_gated_linear, storage, weights, biases, "output")
+
+    def add_intermediate(self, weight: str, optional: Mapping[str, str], name: str) -> None:
+        """As `add`, into scratch memory of that name."""
+        T, N = self._operands["x"].shape[0], self._operands[weight].shape[0]
+        self._scratch[name] = DType.F32.bytes_for((T, N))
+        self.add(weight, optional, name)
+
+    def _add(
+        self,
+        family: str,
+        build: Callable[..., str],
+        storage: StorageType,
+        weights: Sequence[str],
+        optional: Mapping[str, str],
+        output: str,
+    ) -> None:
+        roles = tuple(role for role in (*OPTIONAL, *BIASES[1:]) if role in optional)
+        tokens, kernels = self._tokens, self._library(storage)
+        tags = (*(() if kernels is self._kernels else ("bf16",)), *roles, str(tokens))
+        symbol = "_".join((family, storage.label, *tags))
+        T, columns = self._operands["x"].shape
+        N = self._operands[weights[0]].shape[0]
+        steps = columns // storage.block_elements if isinstance(storage, BlockFormat) else columns
+        token_tiles = ceil_div(T, tokens)
+        inputs = (self._activations(storage), *weights, *(optional[role] for role in roles))
+        make = functools.partial(build, symbol, storage=storage, tokens=tokens, optional=roles)
+        name = f"{family}[{storage.label}].{'.'.join(tags)}"
+        self._products.append(
+            LoweredDispatch(
+                kernels.get(name, symbol, lambda target: make(target=target)),
+                (*(Argument(name, Access.READ) for name in inputs), Argument(output, Access.WRITE)),
+                struct.pack(PRODUCT_CONSTANTS, T, N, steps, token_tiles),
+                (token_tiles, tile_count(N), 1),
+            )
+        )
+
+    def _activations(self, storage: StorageType) -> str:
+        """The operand or scratch memory that a weight's kernel reads; prepared once."""
+        x, tokens = self._operands["x"], self._tokens
+        tiles = ceil_div(x.shape[0], tokens)
+        if isinstance(storage, BlockFormat):
+            tile = activation_tile(storage, tokens)
+            sums = f"sums{tile.groups}" if tile.has_offsets else f"zero{tile.zero}x{tile.groups}"
+            name = f"quantize_{sums}_{tokens}"
+            size = x.shape[1] // CHUNK_COLUMNS * tile.size_in_bytes
+            build: Callable[[str, Target], str] = functools.partial(build_quantize, tile=tile)
+        elif self._rounding(storage) is SHORT:
+            name = f"arrange_pairs_{tokens}"
+            size = DType.I32.bytes_for((ceil_div(x.shape[1], 2), tokens))
+            build = functools.partial(build_arrange_pairs, tokens=tokens)
+        elif tokens == 1:
+            return "x"
+        else:
+            name = f"arrange_{tokens}"
+            size = DType.F32.bytes_for((x.shape[1], tokens))
+            build = functools.partial(build_arrange, tokens=tokens)
+        if name not in self._preparations:
+            grid = preparation_grid(x.shape[0], x.shape[1], tokens)
+            self._scratch[name] = tiles * size
+            self._preparations[name] = LoweredDispatch(
+                self._library(storage).get(
+                    name.replace("_", "."), name, functools.partial(build, name)
+                ),
+                (Argument("x", Access.READ), Argument(name, Access.WRITE)),
+                struct.pack("<3i", *x.shape, grid[0]),
+                grid,
+            )
+        return name

@@ -9,12 +9,8 @@ The innermost sums are exact integers; `-zero · Σ xq` is where they start. The
 ascending order of chunks, by the same multiply-adds however many tokens a kernel takes at once: a
 token's result depends on nothing but its own row (DESIGN.md, "Same tokens").
 
-One kernel takes one tile (16 rows) and `tokens` tokens; a weight is decoded once for all of them,
-and their activations are memory operands of the dot products. One token: matrix-vector.
-
-Dispatch: workgroup = tile of tokens + token tiles · tile of rows, so that neighbours share a tile
-of the weight. Reads activations (`activations.py`), the weight, bias, gate, residual; writes
-output f32 [T, N].
+A kernel takes one tile (16 rows) and `tokens` tokens at a time; a weight is decoded once for all of
+them, and their activations are memory operands of the dot products. One token: matrix-vector.
 """
 
 from __future__ import annotations
@@ -31,15 +27,13 @@ from crossinfer.backends.cpu.kernels.decode import (
     load_codes,
     load_header,
 )
-from crossinfer.backends.cpu.kernels.epilogue import Epilogue
-from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, VECTORS, BlockLayout
+from crossinfer.backends.cpu.kernels.layout import VECTORS, BlockLayout
 from crossinfer.formats.blocks import BlockFormat
-from crossinfer.jit.arithmetic import fma, minimum
+from crossinfer.jit.arithmetic import fma
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.dot import dot4
 from crossinfer.jit.pointer import Pointer
-from crossinfer.jit.target import Target
-from crossinfer.jit.types import f32, i8, i32, u8, u32
+from crossinfer.jit.types import f32, i8, i32, u32
 from crossinfer.jit.value import Value
 from crossinfer.jit.variable import Variable
 
@@ -50,52 +44,41 @@ def activation_tile(storage: BlockFormat, tokens: int) -> ActivationTile:
     return ActivationTile(tokens, layout.groups, storage.zero, layout.has_offsets)
 
 
-def build_linear_blocks(
-    symbol: str, target: Target, storage: BlockFormat, tokens: int, optional: Sequence[str]
-) -> str:
-    """Views: activations, weight, the optional operands in order, output.
-
-    Constants: i32 T, N, blocks of a row, token tiles.
-    """
-    k = KernelBuilder(symbol, target)
-    kernel = _Kernel(k, BlockLayout(storage), activation_tile(storage, tokens))
-    activations, weight, *others, output = k.views(u8, u8, *[f32] * (len(optional) + 1))
-    T, N, blocks, token_tiles = k.constants(i32, i32, i32, i32)
-    epilogue = Epilogue(dict(zip(optional, others, strict=True)), output, N)
-    lanes = min(TILE_ROWS, target.lanes())
-    sums = k.scratch(f32, tokens * lanes)
-    with k.workgroups() as group:
-        row_tile, token_tile = group // token_tiles, group % token_tiles
-        first_token, first_row = token_tile * tokens, row_tile * TILE_ROWS
-        records = activations + token_tile * blocks * kernel.record_bytes
-        tile = weight + row_tile * blocks * kernel.layout.block_bytes
-        with k.range(0, TILE_ROWS, lanes) as part:
-            kernel.sum(tile, records, blocks, RowPart(part, lanes), sums)
-            count = minimum(T - first_token, tokens)
-            epilogue.store(k, sums, lanes, first_row + part, first_token, count)
-    return k.finish()
-
-
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class BlockProduct:
+    """Products of tiles of one block format with tiles of tokens."""
+
     k: KernelBuilder
     layout: BlockLayout
     tile: ActivationTile
+    blocks: Value
+    """Blocks of a row."""
 
-    @property
-    def record_bytes(self) -> int:
-        """Activations of a block."""
-        return self.tile.size_in_bytes * self.layout.chunks
+    @classmethod
+    def of(cls, k: KernelBuilder, storage: BlockFormat, tokens: int, blocks: Value) -> BlockProduct:
+        return cls(k, BlockLayout(storage), activation_tile(storage, tokens), blocks)
 
     def sum(
-        self, weight: Pointer, records: Pointer, blocks: Value, part: RowPart, sums: Pointer
+        self,
+        weight: Pointer,
+        row_tile: Value,
+        activations: Pointer,
+        token_tile: Value,
+        part: RowPart,
+        sums: Pointer,
     ) -> None:
-        """The products of one tile with all tokens, into `sums`, f32 [tokens][lanes]."""
+        """The products of a tile of rows with a tile of tokens, into `sums`, f32 [tokens][lanes].
+
+        `weight` and `activations` are bytes.
+        """
         k, layout = self.k, self.layout
+        record_bytes = self.tile.size_in_bytes * layout.chunks
+        tile = weight + row_tile * self.blocks * layout.block_bytes
+        records = activations + token_tile * self.blocks * record_bytes
         totals = [k.variable(f32.x(part.lanes)) for _ in range(self.tile.tokens)]
-        with k.range(0, blocks) as number:
-            block = weight + number * layout.block_bytes
-            record = records + number * self.record_bytes
+        with k.range(0, self.blocks) as number:
+            block = tile + number * layout.block_bytes
+            record = records + number * record_bytes
             header = load_header(block, layout, part)
             if layout.chunks == 1:
                 self._chunk(block + layout.header_bytes, record, header, part, totals)

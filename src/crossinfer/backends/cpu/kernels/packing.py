@@ -1,116 +1,71 @@
-"""Weights from their file's layout into tiles of 16 rows (see `layout`), and back.
-
-Only whole 32-bit words are moved and masked, so that packing runs at about the memory's speed: a
-word of a file's plane is four columns of one row, and so is a word of a tile. Nothing is rounded.
-"""
+"""Weights from their file's layout into tiles of 16 rows (see `layout`), and back."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from crossinfer.backends.cpu.kernel import CpuKernel
 from crossinfer.backends.cpu.kernels.layout import (
-    CHUNK_COLUMNS,
     HALVES,
     TILE_ROWS,
     VECTORS,
     BlockLayout,
-    CodePlane,
+    tile_bytes,
     tile_count,
 )
+from crossinfer.backends.cpu.kernels.pack_tiles import build_pack
+from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.formats.blocks import BlockFormat, Plane, StorageType, unpack_scale_codes
-from crossinfer.formats.words import plane_word, spread_bits
+from crossinfer.core.shapes import ceil_div
+from crossinfer.formats.blocks import BlockFormat, StorageType
+from crossinfer.jit.target import host_target
 
 # Bytes packed at once: what a core's second-level cache holds together with its result.
-_CHUNK_BYTES = 1 << 19
-_SIGN = 0x8000
+_PIECE_BYTES = 1 << 19
 
 
 def pack(
     data: memoryview | bytes | Array, shape: Sequence[int], storage: StorageType
 ) -> Iterator[Array]:
-    """The packed weight in consecutive pieces of uint8, `layout.packed_size` bytes in all."""
+    """The packed weight in consecutive pieces of uint8, `layout.packed_size` bytes in all.
+
+    Raises KernelUnsupported.
+    """
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    raw = np.frombuffer(data, dtype=np.uint8).reshape(rows, storage.bytes_for((columns,)))
-    step = max(1, _CHUNK_BYTES // (raw.shape[1] * TILE_ROWS)) * TILE_ROWS
+    row_bytes = storage.bytes_for((columns,))
+    raw = np.frombuffer(data, dtype=np.uint8).reshape(rows, row_bytes)
+    step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
+    length = columns // storage.block_elements if isinstance(storage, BlockFormat) else columns
+    run = _packer(storage)
     for start in range(0, rows, step):
         part = raw[start : start + step]
-        missing = -len(part) % TILE_ROWS
-        if missing:
-            part = np.concatenate([part, np.zeros((missing, raw.shape[1]), dtype=np.uint8)])
-        yield _pack_rows(np.ascontiguousarray(part), storage).reshape(-1)
+        tiles = ceil_div(len(part), TILE_ROWS)
+        packed = np.empty(tiles * tile_bytes(columns, storage), dtype=np.uint8)
+        constants = struct.pack("<2i", len(part), length)
+        addresses = struct.pack("<8Q", part.ctypes.data, packed.ctypes.data, *[0] * 6)
+        run(addresses + constants, 0, tiles, 0)
+        yield packed
 
 
-def _pack_rows(rows: Array, storage: StorageType) -> Array:
-    """Whole tiles: uint8 [16 · tiles, bytes of a row] to uint8 of any shape."""
-    if isinstance(storage, DType):
-        elements = rows.view(f"u{storage.block_bytes}")
-        elements = elements.reshape(-1, TILE_ROWS, elements.shape[1])
-        return np.ascontiguousarray(elements.transpose(0, 2, 1)).view(np.uint8)
-    layout = BlockLayout(storage)
-    blocks = rows.reshape(len(rows) // TILE_ROWS, TILE_ROWS, -1, storage.block_bytes)
-    tiles, _, count, _ = blocks.shape
-    packed = np.empty((tiles, count, layout.block_bytes), dtype=np.uint8)
-    packed[..., :HALVES].view(np.uint16)[...] = _halves(blocks, storage.scale_offset)
-    if storage.min_offset is not None:
-        flip = np.uint16(_SIGN if layout.two_level else 0)
-        offsets = _halves(blocks, storage.min_offset) ^ flip
-        packed[..., HALVES : 2 * HALVES].view(np.uint16)[...] = offsets
-    chunks = packed[..., layout.header_bytes :].reshape(tiles, count, layout.chunks, -1)
-    if layout.two_level:
-        _pack_scale_codes(chunks, blocks, layout)
-    for plane in layout.planes:
-        _pack_plane(chunks, blocks, layout, plane)
-    return packed
-
-
-def _halves(blocks: Array, offset: int) -> Array:
-    """One 16-bit word of each block, [tiles, blocks, 16]."""
-    words = np.ascontiguousarray(blocks[..., offset : offset + 2]).view(np.uint16)
-    return words[..., 0].transpose(0, 2, 1)
-
-
-def _pack_scale_codes(chunks: Array, blocks: Array, layout: BlockLayout) -> None:
-    tiles, _, count, size = blocks.shape
-    codes = unpack_scale_codes(blocks.reshape(-1, size), layout.storage)
-    codes = codes.reshape(tiles, TILE_ROWS, count, -1, layout.chunks, layout.groups)
-    assert layout.storage.super_scales is not None
-    codes[:, :, :, 0] -= np.uint8(layout.storage.super_scales.zero)  # wraps: two's complement
-    size = codes.shape[3] * layout.groups * TILE_ROWS
-    target = chunks[..., :size].reshape(tiles, count, layout.chunks, -1, layout.groups, TILE_ROWS)
-    target[...] = codes.transpose(0, 2, 4, 3, 5, 1)
-
-
-def _pack_plane(chunks: Array, blocks: Array, layout: BlockLayout, plane: CodePlane) -> None:
-    source = next(p for p in layout.storage.planes if p.left == plane.left)
-    words = _file_words(blocks, source)
-    size = 4 * TILE_ROWS * plane.bits
-    region = chunks[..., plane.offset : plane.offset + size].view(np.uint32)
-    target = region.reshape(*chunks.shape[:3], plane.bits, TILE_ROWS)
-    signed = layout.storage.signed and plane.left + plane.bits == layout.storage.bits
-    sign_bits = np.uint32(0x01010101 << (plane.bits - 1) if signed else 0)
-    for chunk in range(layout.chunks):
-        for word in range(plane.bits):
-            made = _plane_word(words, source, plane, CHUNK_COLUMNS * chunk, word)
-            target[:, :, chunk, word] = made ^ sign_bits if signed else made
-
-
-def _file_words(blocks: Array, plane: Plane) -> Array:
-    """The plane's bytes as words of four columns, uint32 [words, tiles, blocks, 16]."""
-    size = plane.bits * plane.count // 8
-    words = np.ascontiguousarray(blocks[..., plane.offset : plane.offset + size]).view(np.uint32)
-    return np.ascontiguousarray(words.transpose(3, 0, 2, 1))
-
-
-def _plane_word(words: Array, source: Plane, plane: CodePlane, first: int, word: int) -> Array:
-    """One word of a tile's plane, of the chunk that starts at column `first`."""
-    if source.run == 1:
-        return spread_bits(words[first // CHUNK_COLUMNS])
-    return plane_word(words.__getitem__, source, plane, first, word)
+@functools.cache
+def _packer(storage: StorageType) -> Callable[[bytes, int, int, int], None]:
+    """The kernel for this machine as a function; the interpreter lock is free meanwhile."""
+    symbol = f"pack_{storage.label}"
+    kernel = kernel_library(host_target()).get(
+        symbol.replace("_", ".", 1),
+        symbol,
+        lambda target: build_pack(symbol, target, storage),
+    )
+    assert isinstance(kernel.handle, CpuKernel)
+    types = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32
+    return ctypes.CFUNCTYPE(None, *types)(kernel.handle.address)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,125 @@
+"""linear with float16 and bfloat16 weights in bfloat16 products, for precision "fast".
+
+    y[token, row] = Σ_k bf16(weight[row, k]) · bf16(x[token, k])
+
+in float32 sums of two products at a time, in ascending order of k, whatever the number of tokens.
+As in the exact kernels, runs of 128 columns are summed apart. What is rounded: activations, and
+float16 weights.
+
+Activations are pairs of columns (`build_arrange_pairs`), for one token, too. x86-64 with the
+bfloat16 extension of AVX-512 only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from crossinfer.backends.cpu.kernels.activations import SEGMENT_COLUMNS
+from crossinfer.backends.cpu.kernels.decode import RowPart
+from crossinfer.backends.cpu.kernels.layout import TILE_ROWS
+from crossinfer.backends.cpu.kernels.linear_scalars import ELEMENTS, RUN_COLUMNS
+from crossinfer.core.dtypes import DType
+from crossinfer.jit.arithmetic import minimum
+from crossinfer.jit.builder import KernelBuilder
+from crossinfer.jit.pointer import Pointer
+from crossinfer.jit.short_dot import pair_dot, round_to_short, to_neighbour_pairs, to_pairs
+from crossinfer.jit.target import Target
+from crossinfer.jit.transpose import transposed
+from crossinfer.jit.types import f32, i32, u16, u32
+from crossinfer.jit.value import Value
+
+ROUNDED = (DType.F16, DType.BF16)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortProduct:
+    """Products of tiles of a 16-bit type with tiles of tokens."""
+
+    k: KernelBuilder
+    storage: DType
+    tokens: int
+    columns: Value
+
+    def sum(
+        self,
+        weight: Pointer,
+        row_tile: Value,
+        activations: Pointer,
+        token_tile: Value,
+        part: RowPart,
+        sums: Pointer,
+    ) -> None:
+        """The products of a tile of rows with a tile of tokens, into `sums`, f32 [tokens][16]."""
+        del part  # all 16 rows at once
+        k, tokens = self.k, self.tokens
+        pairs = (self.columns + 1) // 2
+        x = activations.cast(u32) + token_tile * pairs * tokens
+        tile = weight.cast(u16) + row_tile * self.columns * TILE_ROWS
+        for token in range(tokens):
+            sums.store(token * TILE_ROWS, k.constant(f32.x(TILE_ROWS), 0))
+        with k.range(0, self.columns, RUN_COLUMNS) as run:
+            totals = [k.variable(f32.x(TILE_ROWS)) for _ in range(tokens)]
+
+            def add(column: Value, codes: Value) -> None:
+                here = x + column // 2 * tokens
+                for token, total in enumerate(totals):
+                    both = here[token].splat(TILE_ROWS)
+                    total.set(pair_dot(total.value, codes, both))
+
+            end = minimum(run + RUN_COLUMNS, self.columns)
+            whole = end - (end - run) % 2
+            with k.range(run, whole, 2) as column:
+                add(column, self._pair(tile + column * TILE_ROWS))
+            with k.if_(whole < end):
+                add(whole, self._last(tile + whole * TILE_ROWS))
+            for token, total in enumerate(totals):
+                before = sums.vector(token * TILE_ROWS, TILE_ROWS)
+                sums.store(token * TILE_ROWS, before + total.value)
+
+    def _pair(self, columns: Pointer) -> Value:
+        """Two columns as u32[16] of pairs."""
+        if self.storage is DType.BF16:
+            order = [row + TILE_ROWS * half for row in range(TILE_ROWS) for half in (0, 1)]
+            return columns.vector(0, 2 * TILE_ROWS).shuffle(order).bits_as(u32)
+        halves = columns.cast(ELEMENTS[self.storage])
+        low, high = (halves.vector(TILE_ROWS * n, TILE_ROWS).to(f32) for n in (0, 1))
+        return to_pairs(low, high)
+
+    def _last(self, column: Pointer) -> Value:
+        """One column, paired with zeros."""
+        if self.storage is DType.BF16:
+            return column.vector(0, TILE_ROWS).to(u32)
+        low = column.cast(ELEMENTS[self.storage]).vector(0, TILE_ROWS).to(f32)
+        return to_pairs(low, self.k.constant(f32.x(TILE_ROWS), 0.0))
+
+
+def build_arrange_pairs(symbol: str, target: Target, tokens: int) -> str:
+    """x f32 [T, K] to tiles of `tokens` rows of pairs of bfloat16: u32 [K / 2, up][tokens].
+
+    Views: x f32, tiles. Constants and dispatch: as of `build_arrange`.
+    """
+    k = KernelBuilder(symbol, target)
+    x, tiles = k.views(f32, u32)
+    T, K, segments = k.constants(i32, i32, i32)
+    pairs = (K + 1) // 2
+    with k.workgroups() as group:
+        number, start = group // segments, group % segments * SEGMENT_COLUMNS
+        made, first = tiles + number * pairs * tokens, number * tokens
+        end = minimum(start + SEGMENT_COLUMNS, K)
+        if tokens == TILE_ROWS:
+            rows = [x + minimum(first + token, T - 1) * K for token in range(tokens)]
+            whole = end - (end - start) % (2 * tokens)
+            with k.range(start, whole, 2 * tokens) as column:
+                halves = [[row.vector(column + tokens * n, tokens) for n in (0, 1)] for row in rows]
+                vectors = transposed([to_neighbour_pairs(*both) for both in halves])
+                for place, vector in enumerate(vectors):
+                    made.store((column // 2 + place) * tokens, vector)
+            start = whole
+        with k.range(0, minimum(T - first, tokens)) as token:
+            row, even = x + (first + token) * K, end - end % 2
+            with k.range(start, even, 2) as column:
+                low, high = (round_to_short(row[column + n]) for n in (0, 1))
+                made[column // 2 * tokens + token] = low | (high << 16)
+            with k.if_(even < end):
+                made[even // 2 * tokens + token] = round_to_short(row[even])
+    return k.finish()

@@ -1,0 +1,81 @@
+"""attention on this backend: in one dispatch, or split over the tokens where rows are few."""
+
+from __future__ import annotations
+
+import struct
+
+from crossinfer.backends.cpu.kernels.attention import (
+    NO_WINDOW,
+    build_attention,
+    build_attention_merge,
+    build_attention_part,
+)
+from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS
+from crossinfer.backends.cpu.library import KernelLibrary
+from crossinfer.core.dtypes import DType
+from crossinfer.core.shapes import ceil_div
+from crossinfer.graph.batch import BLOCK_TOKENS
+from crossinfer.graph.op import Operands
+from crossinfer.graph.ops.attention import Attention
+from crossinfer.hal.buffer import Access
+from crossinfer.hal.kernel import Argument, LoweredDispatch, Lowering
+from crossinfer.jit.types import Type, f16, f32
+
+MANY_GROUPS = 64
+"""Workgroups that keep any number of workers busy; more rows in each is better then."""
+STORED: dict[DType, Type] = {DType.F16: f16, DType.F32: f32}
+_READ = ("q", "cache", "query_start", "kv_len", "block_table")
+
+
+def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -> Lowering:
+    cache, D = operands["cache"], op.head_dim
+    assert isinstance(cache.storage, DType)
+    stored, label = STORED[cache.storage], f"{cache.storage.label}_{D}"
+    rows, width = operands["q"].shape
+    query_heads, kv_heads = width // D, cache.shape[2]
+    S, B = operands["block_table"].shape
+    window = NO_WINDOW if op.window is None else op.window
+    parts = ceil_div(B * BLOCK_TOKENS, PART_TOKENS)
+    is_split = parts > 1 and rows * kv_heads < MANY_GROUPS
+    step = 1 if is_split else min(8, ceil_div(rows * kv_heads, MANY_GROUPS))
+    constants = struct.pack("<7if", rows, query_heads, kv_heads, S, B, window, step, op.scale)
+    size = DType.F32.bytes_for(operands["q"].shape)
+    name = f"{op.variant(operands)}.{D}"
+    read = tuple(Argument(operand, Access.READ) for operand in _READ)
+    output = Argument("output", Access.WRITE)
+    if not is_split:
+        symbol = f"attention_{label}"
+        kernel = kernels.get(name, symbol, lambda t: build_attention(t, symbol, stored, D))
+        arguments = (*read, Argument("made", Access.WRITE), output)
+        groups = ceil_div(rows, step) * kv_heads
+        return Lowering(
+            (LoweredDispatch(kernel, arguments, constants, (groups, 1, 1)),), {"made": size}
+        )
+    part, merge = f"attention_part_{label}", f"attention_merge_{D}"
+    part_kernel = kernels.get(
+        f"{name}.part", part, lambda t: build_attention_part(t, part, stored, D)
+    )
+    merge_kernel = kernels.get(
+        f"attention.merge.{D}", merge, lambda t: build_attention_merge(t, merge, D)
+    )
+    between = ("made", "stats")
+    return Lowering(
+        (
+            LoweredDispatch(
+                part_kernel,
+                (*read, *(Argument(n, Access.WRITE) for n in between), output),
+                constants,
+                (kv_heads * rows * parts, 1, 1),
+            ),
+            LoweredDispatch(
+                merge_kernel,
+                (
+                    *(Argument(n, Access.READ) for n in ("query_start", "kv_len", *between)),
+                    Argument("output", Access.READ_WRITE),
+                ),
+                struct.pack("<5i", rows, query_heads, kv_heads, S, window),
+                (kv_heads * rows, 1, 1),
+            ),
+        ),
+        {"made": parts * size, "stats": DType.F32.bytes_for((parts, rows, query_heads, 2))},
+    )

@@ -1,0 +1,198 @@
+"""pack: rows as a file stores them, into tiles of 16 rows (see `layout`). Nothing is rounded.
+
+Blocks: a 32-bit word of a file's plane is four columns of one row, and so is a word of a tile, so
+that shifting and masking words is all that it takes. Scalars: 16 rows of 16 columns are transposed
+in registers.
+
+Views: rows u8 (read), tiles u8 (written). Constants: rows, blocks or columns of a row. Rows of the
+last tile that don't exist become what rows of zero bytes become.
+Dispatch: a workgroup is a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crossinfer.backends.cpu.kernels.layout import (
+    CHUNK_COLUMNS,
+    HALVES,
+    TILE_ROWS,
+    BlockLayout,
+    CodePlane,
+)
+from crossinfer.core.dtypes import DType
+from crossinfer.formats.blocks import BlockFormat, Plane, StorageType
+from crossinfer.formats.words import VECTORS, plane_moves
+from crossinfer.jit.arithmetic import minimum
+from crossinfer.jit.builder import KernelBuilder
+from crossinfer.jit.pointer import Pointer
+from crossinfer.jit.target import Target
+from crossinfer.jit.transpose import transposed
+from crossinfer.jit.types import Type, i32, u8, u16, u32
+from crossinfer.jit.value import Value
+
+_SIGN_OF_HALF = 0x8000
+
+
+def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
+    k = KernelBuilder(symbol, target)
+    rows, tiles = k.views(u8, u8)
+    N, length = k.constants(i32, i32)
+    with k.workgroups() as tile:
+        source = _Rows(rows, tile * TILE_ROWS, N, length * storage.block_bytes)
+        if isinstance(storage, BlockFormat):
+            layout = BlockLayout(storage)
+            goal = tiles + tile * length * layout.block_bytes
+            with k.range(0, length) as block, k.range(0, TILE_ROWS) as row:
+                words = source.row(row, block * storage.block_bytes)
+                _BlockOfRow(layout, words, goal + block * layout.block_bytes, row).pack()
+        else:
+            goal = tiles + tile * length * (TILE_ROWS * storage.block_bytes)
+            _transpose(k, source, storage, length, goal)
+    return k.finish()
+
+
+class _Rows:
+    """The rows of a tile in the file. `first` is the number of the tile's first row."""
+
+    def __init__(self, rows: Pointer, first: Value, count: Value, row_bytes: Value) -> None:
+        self._rows = rows
+        self._first = first
+        self._count = count
+        self._row_bytes = row_bytes
+
+    def row(self, number: Value | int, offset: Value) -> _Bytes:
+        """The bytes of a row from `offset` on."""
+        row = self._first + number
+        exists = row < self._count
+        start = minimum(row, self._count - 1) * self._row_bytes + offset
+        return _Bytes(self._rows + start, exists)
+
+
+class _Bytes:
+    """Memory that reads as zeros if it does not exist."""
+
+    def __init__(self, start: Pointer, exists: Value) -> None:
+        self._start = start
+        self._exists = exists
+
+    def load(self, offset: int, element: Type, lanes: int = 1) -> Value:
+        loaded = (self._start + offset).cast(element).vector(0, lanes)
+        return self._exists.select(loaded, 0)
+
+
+class _BlockOfRow:
+    """One block of one row, on its way into its lane of a tile's block."""
+
+    def __init__(self, layout: BlockLayout, source: _Bytes, goal: Pointer, row: Value) -> None:
+        self._layout = layout
+        self._storage = layout.storage
+        self._source = source
+        self._goal = goal
+        self._row = row
+        self._words: dict[int, Value] = {}
+
+    def pack(self) -> None:
+        layout, storage = self._layout, self._storage
+        self._store(0, self._source.load(storage.scale_offset, u16))
+        if storage.min_offset is not None:
+            offset = self._source.load(storage.min_offset, u16)
+            self._store(HALVES, offset ^ _SIGN_OF_HALF if layout.two_level else offset)
+        if layout.two_level:
+            self._scale_codes()
+        for plane in layout.planes:
+            self._plane(plane)
+
+    def _store(self, offset: int, value: Value) -> None:
+        """Write a number to this row's place among the 16 that start at `offset`."""
+        (self._goal + offset).cast(value.type)[self._row] = value
+
+    def _chunk(self, number: int) -> int:
+        return self._layout.header_bytes + number * self._layout.chunk_bytes
+
+    def _scale_codes(self) -> None:
+        layout, storage = self._layout, self._storage
+        two_levels = storage.super_scales
+        assert two_levels is not None
+        flip = 0x80 if two_levels.signed else 0
+        for group in range(storage.groups):
+            chunk, place = divmod(group, layout.groups)
+            start = self._chunk(chunk)
+            code = (self._code(two_levels.planes, group) ^ flip) - two_levels.zero  # wraps
+            self._store(start + layout.scale_code_offset(place), code.to(u8))
+            if two_levels.has_mins:
+                offset = self._code(two_levels.planes, storage.groups + group)
+                self._store(start + layout.offset_code_offset(place), offset.to(u8))
+
+    def _code(self, planes: Sequence[Plane], index: int) -> Value:
+        """One code of the file's planes, u32."""
+        parts = []
+        for plane in planes:
+            if plane.first <= index < plane.first + plane.count:
+                byte, shift = plane.position(index - plane.first)
+                bits = (self._source.load(byte, u8).to(u32) >> shift) & ((1 << plane.bits) - 1)
+                parts.append(bits << plane.left)
+        code = parts[0]
+        for part in parts[1:]:
+            code = code | part
+        return code
+
+    def _plane(self, plane: CodePlane) -> None:
+        source = next(p for p in self._storage.planes if p.left == plane.left)
+        is_top = plane.left + plane.bits == self._storage.bits
+        flip = 0x01010101 << (plane.bits - 1) if self._storage.signed and is_top else 0
+        self._words.clear()
+        for chunk in range(self._layout.chunks):
+            for word in range(plane.bits):
+                made = self._plane_word(source, plane, CHUNK_COLUMNS * chunk, word)
+                offset = self._chunk(chunk) + plane.offset + 4 * TILE_ROWS * word
+                self._store(offset, made ^ flip if flip else made)
+
+    def _plane_word(self, source: Plane, plane: CodePlane, first: int, word: int) -> Value:
+        """A word of the tile's plane, of the chunk that starts at column `first`."""
+        if source.run == 1:
+            return _spread_bits(self._word(source, first // CHUNK_COLUMNS))
+        made: Value | None = None
+        for (number, by), bits in plane_moves(source, plane, first, word).items():
+            loaded = self._word(source, number)
+            moved = loaded >> by if by >= 0 else loaded << -by
+            moved = moved if bits == 0xFFFF_FFFF else moved & bits
+            made = moved if made is None else made | moved
+        assert made is not None
+        return made
+
+    def _word(self, source: Plane, number: int) -> Value:
+        """A word of a file's plane; loaded once."""
+        if number not in self._words:
+            self._words[number] = self._source.load(source.offset + 4 * number, u32)
+        return self._words[number]
+
+
+def _spread_bits(word: Value) -> Value:
+    """For planes of run 1: bit 4v + b (column 4v + b of 32) to bit v of byte b."""
+    made: Value | None = None
+    for vector in range(VECTORS):
+        # The product copies the nibble to where bit b of it is the lowest of byte b.
+        nibble = (word >> (4 * vector)) & 0xF
+        moved = ((nibble * 0x00204081) & 0x01010101) << vector
+        made = moved if made is None else made | moved
+    assert made is not None
+    return made
+
+
+def _transpose(
+    k: KernelBuilder, source: _Rows, storage: DType, columns: Value, goal: Pointer
+) -> None:
+    """Scalars: element [row][column] to [column][row]."""
+    element = {2: u16, 4: u32}[storage.block_bytes]
+    size, out = storage.block_bytes, goal.cast(element)
+    whole = columns - columns % TILE_ROWS
+    with k.range(0, whole, TILE_ROWS) as start:
+        vectors = [
+            source.row(number, start * size).load(0, element, TILE_ROWS)
+            for number in range(TILE_ROWS)
+        ]
+        for column, vector in enumerate(transposed(vectors)):
+            out.store((start + column) * TILE_ROWS, vector)
+    with k.range(whole, columns) as at, k.range(0, TILE_ROWS) as row:
+        out[at * TILE_ROWS + row] = source.row(row, at * size).load(0, element)

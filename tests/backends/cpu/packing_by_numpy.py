@@ -1,0 +1,97 @@
+"""What packing must give, by NumPy: written apart from the native packer, as its oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from crossinfer.backends.cpu.kernels.layout import (
+    CHUNK_COLUMNS,
+    HALVES,
+    TILE_ROWS,
+    BlockLayout,
+    CodePlane,
+)
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.formats.blocks import Plane, StorageType, unpack_scale_codes
+from crossinfer.formats.words import plane_word, spread_bits
+
+_SIGN = 0x8000
+
+
+def pack_by_numpy(raw: Array, shape: Sequence[int], storage: StorageType) -> Array:
+    """The packed weight, flat uint8."""
+    rows = raw.reshape(math.prod(shape[:-1]), storage.bytes_for((shape[-1],)))
+    missing = -len(rows) % TILE_ROWS
+    padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), dtype=np.uint8)])
+    return _pack_rows(np.ascontiguousarray(padded), storage).reshape(-1)
+
+
+def _pack_rows(rows: Array, storage: StorageType) -> Array:
+    """Whole tiles: uint8 [16 · tiles, bytes of a row] to uint8 of any shape."""
+    if isinstance(storage, DType):
+        elements = rows.view(f"u{storage.block_bytes}")
+        elements = elements.reshape(-1, TILE_ROWS, elements.shape[1])
+        return np.ascontiguousarray(elements.transpose(0, 2, 1)).view(np.uint8)
+    layout = BlockLayout(storage)
+    blocks = rows.reshape(len(rows) // TILE_ROWS, TILE_ROWS, -1, storage.block_bytes)
+    tiles, _, count, _ = blocks.shape
+    packed = np.empty((tiles, count, layout.block_bytes), dtype=np.uint8)
+    packed[..., :HALVES].view(np.uint16)[...] = _halves(blocks, storage.scale_offset)
+    if storage.min_offset is not None:
+        flip = np.uint16(_SIGN if layout.two_level else 0)
+        offsets = _halves(blocks, storage.min_offset) ^ flip
+        packed[..., HALVES : 2 * HALVES].view(np.uint16)[...] = offsets
+    chunks = packed[..., layout.header_bytes :].reshape(tiles, count, layout.chunks, -1)
+    if layout.two_level:
+        _pack_scale_codes(chunks, blocks, layout)
+    for plane in layout.planes:
+        _pack_plane(chunks, blocks, layout, plane)
+    return packed
+
+
+def _halves(blocks: Array, offset: int) -> Array:
+    """One 16-bit word of each block, [tiles, blocks, 16]."""
+    words = np.ascontiguousarray(blocks[..., offset : offset + 2]).view(np.uint16)
+    return words[..., 0].transpose(0, 2, 1)
+
+
+def _pack_scale_codes(chunks: Array, blocks: Array, layout: BlockLayout) -> None:
+    tiles, _, count, size = blocks.shape
+    codes = unpack_scale_codes(blocks.reshape(-1, size), layout.storage)
+    codes = codes.reshape(tiles, TILE_ROWS, count, -1, layout.chunks, layout.groups)
+    assert layout.storage.super_scales is not None
+    codes[:, :, :, 0] -= np.uint8(layout.storage.super_scales.zero)  # wraps: two's complement
+    size = codes.shape[3] * layout.groups * TILE_ROWS
+    target = chunks[..., :size].reshape(tiles, count, layout.chunks, -1, layout.groups, TILE_ROWS)
+    target[...] = codes.transpose(0, 2, 4, 3, 5, 1)
+
+
+def _pack_plane(chunks: Array, blocks: Array, layout: BlockLayout, plane: CodePlane) -> None:
+    source = next(p for p in layout.storage.planes if p.left == plane.left)
+    words = _file_words(blocks, source)
+    size = 4 * TILE_ROWS * plane.bits
+    region = chunks[..., plane.offset : plane.offset + size].view(np.uint32)
+    target = region.reshape(*chunks.shape[:3], plane.bits, TILE_ROWS)
+    signed = layout.storage.signed and plane.left + plane.bits == layout.storage.bits
+    sign_bits = np.uint32(0x01010101 << (plane.bits - 1) if signed else 0)
+    for chunk in range(layout.chunks):
+        for word in range(plane.bits):
+            made = _plane_word(words, source, plane, CHUNK_COLUMNS * chunk, word)
+            target[:, :, chunk, word] = made ^ sign_bits if signed else made
+
+
+def _file_words(blocks: Array, plane: Plane) -> Array:
+    """The plane's bytes as words of four columns, uint32 [words, tiles, blocks, 16]."""
+    size = plane.bits * plane.count // 8
+    words = np.ascontiguousarray(blocks[..., plane.offset : plane.offset + size]).view(np.uint32)
+    return np.ascontiguousarray(words.transpose(3, 0, 2, 1))
+
+
+def _plane_word(words: Array, source: Plane, plane: CodePlane, first: int, word: int) -> Array:
+    """One word of a tile's plane, of the chunk that starts at column `first`."""
+    if source.run == 1:
+        return spread_bits(words[first // CHUNK_COLUMNS])
+    return plane_word(words.__getitem__, source, plane, first, word)
