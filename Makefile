@@ -11,7 +11,7 @@ ARGS ?=
 # with them. (The command line sets this itself.)
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run shaders wheel test test-slow fuzz lint clean
+.PHONY: run shaders wheel libcrossinfer test test-slow fuzz lint clean
 
 run: $(VENV)/installed
 	@$(BIN)/crossinfer demo-model >/dev/null
@@ -23,16 +23,23 @@ shaders: $(VENV)/installed
 
 # A wheel that carries the compiled shaders, so that its users need no compiler.
 wheel: $(VENV)/installed
-	@$(BIN)/python -m crossinfer.kernels.build src/crossinfer/kernels/compiled
-	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@$(BIN)/python scripts/build_wheel.py dist
+
+# The library for hosts that aren't Python, with its header (docs/embedding.md).
+libcrossinfer: $(VENV)/installed
+	@scripts/install_compiler.sh $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --editable '.[embedding]'
+	@$(BIN)/python -m crossinfer.embedding.build build/libcrossinfer
 
 test: lint shaders
 	@scripts/install_vulkan.sh
+	@scripts/install_compiler.sh $(BIN)/python
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest
 
 test-slow: $(VENV)/tested shaders
 	@scripts/install_vulkan.sh
+	@scripts/install_compiler.sh $(BIN)/python
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest -m "slow or not slow"
 

@@ -7,11 +7,11 @@
 For each model, whose weights are random and made on the spot: greedy decode and prefill in tokens
 a second and as ratios to the peer's; the bytes of weights that a token reads, their rate, and its
 share of the rate of one large linear_vec f16 (`read`, measured first); dispatches and barriers of a
-step; the medians of a step's wait, of the download of its token, of the submission, and of the rest
-of the host's time between two submissions; device times by kernel family, which timestamps
-lengthen; the rate of prefill's products, and torch's where it has a GPU. `--check` names the models
-whose greedy tokens and prefill are compared with the CPU backend's, wherever the gap of its two
-best logits counts.
+step; the medians of a step's wait, of reading its token, of the submission, and of the rest of the
+host's time between two submissions; device times by kernel family, which timestamps lengthen; the
+rate of prefill's products beside that of plain float32 multiply-adds, and torch's where it has a
+GPU (`benchmarks.gpu_prefill` has them one by one). `--check` names the models whose greedy tokens
+and prefill are compared with the CPU backend's, wherever the gap of its two best logits counts.
 
 The peer's figures are llama.cpp's (0c1e570, CUDA backend, sm_90, f16, random weights of the same
 shapes, flash attention off) on one H200, measured on 2026-11-29; those of prefill vary by a third.
@@ -21,17 +21,17 @@ Shaders must have been compiled before (`python -m crossinfer.kernels.build`).
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from benchmarks.gpu_prefill import float_rate, matrices, product_operations, torch_rates
 from benchmarks.gpu_smoke import Work, device_seconds, product
 
 from crossinfer import LLM
@@ -46,7 +46,7 @@ from crossinfer.hal.device import Device
 from crossinfer.hal.recording import DispatchCommand, Recording
 from crossinfer.hal.registry import open_device
 from crossinfer.testing.models import write_model
-from crossinfer.testing.shapes import SHAPES, Kind
+from crossinfer.testing.shapes import SHAPES
 
 MODELS = ("qwen2.5-0.5b:f16", "qwen2.5-1.5b:f16", "qwen2.5-7b:f16", "qwen2.5-7b:q8_0")
 PEER = {
@@ -87,6 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=128, help="generated")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of prefill")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fma-rounds", type=int, default=4000, help="of the float32 rate")
     parser.add_argument("--megabytes", type=int, default=3072, help="of the read")
     return parser.parse_args()
 
@@ -118,7 +119,7 @@ def measure(
         loaded = time.perf_counter()
         print(f"\n{model} (made in {written - started:.0f} s, loaded in {loaded - written:.0f} s)")
         answer = decode(llm, model, read, options)
-        prefill(llm, model, options)
+        prefill(llm, device, model, options)
         kernel_times(llm)
         if model in options.check:
             check(llm, path, answer)
@@ -164,8 +165,8 @@ def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> li
     ]
     speed = statistics.median(speeds)
     runs = Calls(RecordedPlan, "run")
-    submits, downloads = Calls(Device, "submit"), Calls(Device, "download")
-    with runs.watching, submits.watching, downloads.watching:
+    submits, reads = Calls(Device, "submit"), Calls(Device, "read_result")
+    with runs.watching, submits.watching, reads.watching:
         generate(llm, 0, SHORT_PROMPT, tokens)
     recording = submits.arguments[1]
     size = weight_bytes(recording)
@@ -178,15 +179,15 @@ def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> li
     dispatches = [c for c in recording.commands if isinstance(c, DispatchCommand)]
     barriers = sum(c.barrier is not None for c in dispatches)
     waits = np.subtract(runs.ended, submits.ended)
-    downloading = np.subtract(downloads.ended, downloads.started)
+    reading = np.subtract(reads.ended, reads.started)
     submitting = np.subtract(submits.ended, submits.started)
-    between = np.subtract(submits.started[1:], runs.ended[:-1]) - downloading[:-1]
+    between = np.subtract(submits.started[1:], runs.ended[:-1]) - reading[:-1]
     layers = SHAPES[model.partition(":")[0]].layers
     print(
         f"step: {len(dispatches)} dispatches ({len(dispatches) / layers:.1f} a layer), {barriers} "
         f"barriers; wait {median_us(waits)}, "
-        f"download {median_us(downloading)}, submit {median_us(submitting)}, rest of the host's "
-        f"time {median_us(between)}; reading alone would take {size / read * 1e6:.0f} us"
+        f"reading the token {median_us(reading)}, submit {median_us(submitting)}, rest of the "
+        f"host's time {median_us(between)}; reading alone would take {size / read * 1e6:.0f} us"
     )
     return [*prompt, *answer.tokens]
 
@@ -206,14 +207,14 @@ def weight_bytes(recording: Recording) -> int:
         binding.view
         for command in recording.commands
         if isinstance(command, DispatchCommand)
-        and command.dispatch.kernel.name.startswith("linear")
+        and command.dispatch.kernel.name.startswith(("linear", "gated"))
         for binding in command.dispatch.bindings
         if binding.access is Access.READ
     }
     return sum(view.size for view in views)
 
 
-def prefill(llm: LLM, model: str, options: argparse.Namespace) -> None:
+def prefill(llm: LLM, device: Device, model: str, options: argparse.Namespace) -> None:
     length = min(options.prompt, llm.context - 1)
     generate(llm, 1, length, 1)
     speeds = [
@@ -221,46 +222,14 @@ def prefill(llm: LLM, model: str, options: argparse.Namespace) -> None:
         for number in range(options.repeats)
     ]
     speed = statistics.median(speeds)
-    shapes = Counter(
-        weight.shape
-        for weight in SHAPES[model.partition(":")[0]].weights()
-        if weight.layer is not None and weight.kind is Kind.MATRIX
-    )
-    work = 2 * sum(math.prod(shape) * count for shape, count in shapes.items())
+    shapes = matrices(SHAPES[model.partition(":")[0]])
+    products = product_operations(shapes) * speed
+    limit = float_rate(device, options.fma_rounds)
     print(
         f"prefill {length}: {speed:.0f} tokens/s{against(speed, model, 1)} ({min(speeds):.0f} to "
-        f"{max(speeds):.0f}), {work * speed / 1e12:.2f} TFLOP/s in products"
-        + torch_rates(shapes, work, length)
+        f"{max(speeds):.0f}), {products / 1e12:.2f} TFLOP/s in products, {products / limit:.1%} of "
+        f"the {limit / 1e12:.1f} of multiply-adds{torch_rates(shapes, length)}"
     )
-
-
-def torch_rates(shapes: Counter[tuple[int, ...]], work: int, tokens: int) -> str:
-    """The same products by torch, one after another."""
-    try:
-        import torch
-    except ImportError:
-        return ""
-    if not torch.cuda.is_available():
-        return ""
-    rates = []
-    for dtype in (torch.float32, torch.float16):
-        seconds = 0.0
-        for (rows, columns), count in shapes.items():
-            x = torch.randn(tokens, columns, device="cuda", dtype=dtype)
-            weight = torch.randn(rows, columns, device="cuda", dtype=dtype)
-            times = []
-            for _ in range(6):
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                for _ in range(10):
-                    torch.matmul(x, weight.T)
-                end.record()
-                end.synchronize()
-                times.append(begin.elapsed_time(end) / 1e4)
-            seconds += min(times) * count
-        rates.append(f"{str(dtype)[6:]} {work * tokens / seconds / 1e12:.1f}")
-    torch.cuda.empty_cache()
-    return f"; torch: {', '.join(rates)} TFLOP/s"
 
 
 def kernel_times(llm: LLM) -> None:

@@ -25,6 +25,9 @@ def step_runner(
     devices: Sequence[Device],
     verdicts: VerdictStore | None = None,
     kv_dtype: DType = DType.F32,
+    *,
+    first_layers: int | None = None,
+    stream_layers: bool = False,
 ) -> Iterator[StepRunner]:
     """A runner with room for a few short sequences; closes the devices too."""
     with contextlib.ExitStack() as stack:
@@ -38,6 +41,8 @@ def step_runner(
             kv_blocks=40,
             kv_dtype=kv_dtype,
             limits=LIMITS,
+            first_layers=first_layers,
+            stream_layers=stream_layers,
         )
         stack.callback(runner.close)
         yield runner

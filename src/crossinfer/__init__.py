@@ -14,6 +14,7 @@ from crossinfer.core.errors import (
     CrossinferError,
     DeviceError,
     DeviceLost,
+    DeviceWarning,
     FormatError,
     InvalidUse,
     KernelUnsupported,
@@ -26,6 +27,8 @@ from crossinfer.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from crossinfer.backends.d3d12.injection import from_d3d12
+    from crossinfer.backends.vulkan.injection import from_vulkan
     from crossinfer.engine.generation import FinishReason, Generation, Stats
     from crossinfer.engine.llm import LLM
     from crossinfer.engine.sampling import SamplingParams
@@ -39,6 +42,7 @@ __all__ = [
     "CrossinferError",
     "DeviceError",
     "DeviceLost",
+    "DeviceWarning",
     "FinishReason",
     "FormatError",
     "Generation",
@@ -54,6 +58,8 @@ __all__ = [
     "TemplateError",
     "TokenizerError",
     "devices",
+    "from_d3d12",
+    "from_vulkan",
 ]
 
 # Loaded when they are first asked for: NumPy and the engine take a while.
@@ -65,6 +71,8 @@ _LAZY = {
     "SamplingParams": ("crossinfer.engine.sampling", "SamplingParams"),
     "Stream": ("crossinfer.engine.stream", "Stream"),
     "devices": ("crossinfer.hal.registry", "list_devices"),
+    "from_d3d12": ("crossinfer.backends.d3d12.injection", "from_d3d12"),
+    "from_vulkan": ("crossinfer.backends.vulkan.injection", "from_vulkan"),
 }
 
 

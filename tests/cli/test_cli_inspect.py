@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from crossinfer.core.progress import Progress
 from crossinfer.engine.llm import LLM
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.hal.device import Device
+from crossinfer.plan.explain import step_rows
 
 
 def invoke(*arguments: str) -> str:
@@ -94,17 +96,55 @@ def test_plan_is_that_of_the_engine_without_loading(
     path = tiny_models("tiny-qwen2", "q8_0")
     with LLM(path) as llm:
         expected = llm.explain()
+        steps = [dataclasses.asdict(row) for row in step_rows(llm.plan)]
 
     def upload(*_arguments: object, **_keywords: object) -> None:
         pytest.fail("weights were uploaded")
 
     monkeypatch.setattr(Device, "upload", upload)
     found = json.loads(invoke("inspect", str(path), "--plan", "--json"))
-    assert found["plan"] == expected.split("\n")
+    assert found["plan"]["steps"] == json.loads(json.dumps(steps))
+    assert [row["device"] for row in found["plan"]["devices"]] == ["cpu"]
+    assert expected in invoke("inspect", str(path), "--plan")
     assert " null " in invoke("inspect", str(path), "--plan", "--device", "null")
     result = CliRunner().invoke(app, ["inspect", str(path), "--plan", "--context", "100000"])
     assert result.exit_code == 1
     assert "100000 tokens" in result.stderr
+
+
+def test_plan_shows_how_layers_are_divided(tiny_models: TinyModels) -> None:
+    path = str(tiny_models("tiny-llama"))
+    options = ("inspect", path, "--plan", "--device", "reference,cpu", "--gpu-layers")
+    shown = invoke(*options, "1")
+    assert "Of 2 layers 1 on reference and 1 on cpu; embedding on reference" in shown
+    row = next(line for line in shown.splitlines() if line.startswith("model.layers.1.rope_kv"))
+    assert row.split()[1] == "cpu"
+    assert row.endswith("reference: it was given 1 of 2 layers")
+    found = json.loads(invoke(*options, "1", "--json"))["plan"]
+    assert found["layers"] == ["reference", "cpu"]
+    assert found["placement"] in shown
+    streamed = json.loads(invoke(*options, "0", "--json", "--stream-layers"))["plan"]
+    assert streamed["streamed"] == [0, 1]
+    assert streamed["layers"] == ["reference", "reference"]
+    assert json.loads(invoke(*options, "auto", "--json"))["plan"]["placement"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "device", "message"),
+    [
+        ("3", "reference,cpu", "the model has 2; give 0 to 2, or auto"),
+        ("1", "reference", "name one, as in reference,cpu"),
+        ("few", "reference", "'few' is not a number of layers"),
+        ("-1", "reference", "'-1' is not a number of layers"),
+    ],
+)
+def test_layers_that_cannot_be_placed(
+    tiny_models: TinyModels, value: str, device: str, message: str
+) -> None:
+    options = ["inspect", str(tiny_models("tiny-llama")), "--plan", "--gpu-layers", value]
+    result = CliRunner().invoke(app, [*options, "--device", device])
+    assert result.exit_code in (1, 2)
+    assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tests.d3d12_driver import has_direct3d, open_d3d12_or_skip
 from tests.vulkan_driver import open_vulkan_or_skip
 
 from crossinfer.backends.cpu import CpuDevice
@@ -31,6 +32,7 @@ DEVICES: dict[str, MakeDevice] = {
     "cpu": CpuDevice,
     **{f"cpu-{t.name}": functools.partial(CpuDevice, target=t) for t in host_targets()[1:]},
     "vulkan": open_vulkan_or_skip,
+    **({"d3d12": open_d3d12_or_skip} if has_direct3d() else {}),
     "faulty": lambda: FaultyDevice(ReferenceDevice(), ()),
 }
 # These record and check, but execute nothing.

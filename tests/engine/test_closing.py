@@ -112,11 +112,11 @@ def test_an_interrupted_close_releases_nothing_under_a_step(llm: LLM) -> None:
     thread.__class__ = Interrupted
     with pytest.raises(KeyboardInterrupt):
         llm.close()
-    assert llm._runner._resident
+    assert llm._runner.current._residents.buffers
     thread.__class__ = threading.Thread
     gate.open()
     thread.join(20)
-    assert not llm._runner._resident
+    assert not llm._runner.current._residents.buffers
     assert stream.result().finish_reason is FinishReason.CANCELLED
 
 

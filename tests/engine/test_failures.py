@@ -95,7 +95,7 @@ def test_wrong_results_reach_the_logits(open_with: Opener, tiny_models: TinyMode
 def test_logits_that_are_not_finite_are_an_error(tiny_models: TinyModels) -> None:
     path = tiny_models("tiny-llama")
     with LLM(path, "reference", context=64) as llm:
-        norm = llm._runner._resident["model.norm.weight", 0]
+        norm = llm._runner.current._residents.buffers["model.norm.weight", 0]
         norm.device.write(norm.view(), b"\xff" * 16)
         for options in ({}, {"temperature": 1.0}):
             with pytest.raises(DeviceError, match="logits are not finite"):

@@ -20,6 +20,7 @@ from crossinfer.graph.ops import OPS
 from crossinfer.graph.tolerance import row_error
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import load_model
+from crossinfer.plan.fusion import PATTERNS
 
 MODELS = ["tiny-llama", "tiny-qwen2", "tiny-qwen3"]
 
@@ -100,20 +101,30 @@ def test_sampled_tokens_do_not_depend_on_company(name: str, tiny_models: TinyMod
     assert [together[number] for number in range(len(prompts))] == alone
 
 
+@pytest.mark.parametrize("fusions", [(), tuple(PATTERNS)], ids=["plain", "fused"])
 @pytest.mark.parametrize("lacking", [op.name for op in OPS])
-def test_any_op_can_be_on_another_device(lacking: str, tiny_models: TinyModels) -> None:
+def test_any_op_can_be_on_another_device(
+    lacking: str, fusions: tuple[str, ...], tiny_models: TinyModels
+) -> None:
     model = load_model(tiny_models("tiny-qwen3", "q8_0"))
     tokens = tokens_for(3, 20)
     with step_runner(model, [ReferenceDevice()]) as runner:
         expected = logits_of(runner, tokens, [7])
+        plain = {node.op.name for node in runner.plan.graph.nodes}
     devices = [
-        ReferenceDevice(name="first", lacks=[lacking]),
-        ReferenceDevice(name="second"),
+        ReferenceDevice(name="first", lacks=[lacking], fusions=fusions),
+        ReferenceDevice(name="second", fusions=fusions),
     ]
     with step_runner(model, devices) as runner:
         assert row_error(logits_of(runner, tokens, [7]), expected) < 1e-6
-        used = {segment.device for segment in runner.plan.segments}
-    assert used == ({0} if lacking == "top_k" else {0, 1})
+        ops: list[set[str]] = [set(), set()]
+        for segment in runner.plan.segments:
+            ops[segment.device].update(step.node.op.name for step in segment.steps)
+    assert lacking not in ops[0]
+    # A fused op that a device lacks is computed in its parts there.
+    assert bool(ops[1]) == (lacking in plain)
+    fused = (ops[0] | ops[1]) - plain
+    assert bool(fused) == bool(fusions)
 
 
 def test_layers_spill_to_the_second_device(tiny_models: TinyModels) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,8 +57,11 @@ class Recorded(EngineSequence):
         self.done = True
 
 
-def run(scheduler: Scheduler, limits: BatchLimits) -> int:
-    """Run until nothing is left, checking each step; the number of steps."""
+def run(scheduler: Scheduler, limits: BatchLimits, lost: Collection[int] = ()) -> int:
+    """Run until nothing is left, checking each step; the number of steps.
+
+    In the steps `lost` the KV cache is lost with all that they compute.
+    """
     steps = 0
     while (step := scheduler.next()) is not None:
         steps += 1
@@ -70,6 +75,11 @@ def run(scheduler: Scheduler, limits: BatchLimits) -> int:
             assert isinstance(sequence, Recorded)
             assert chunk.kv_len == sequence.computed + len(chunk.tokens)
             assert len(chunk.blocks) * BLOCK_TOKENS >= chunk.kv_len
+        if steps in lost:
+            scheduler.restart()
+            continue
+        for sequence, chunk in zip(step.sequences, step.batch.chunks, strict=True):
+            assert isinstance(sequence, Recorded)
             sequence.cached += chunk.tokens
             assert sequence.cached == sequence.tokens[: chunk.kv_len]
             sequence.advance(len(chunk.tokens))
@@ -88,6 +98,7 @@ def run(scheduler: Scheduler, limits: BatchLimits) -> int:
     st.integers(1, 64),
     st.integers(1, 5),
     st.integers(5, 40),
+    st.sets(st.integers(1, 40), max_size=5),
 )
 def test_every_sequence_ends_complete(
     loads: list[tuple[int, int, bool]],
@@ -95,14 +106,17 @@ def test_every_sequence_ends_complete(
     rows: int,
     most_sequences: int,
     logits_rows: int,
+    lost: set[int],
 ) -> None:
     limits = BatchLimits(rows, most_sequences, logits_rows)
-    scheduler = Scheduler(BlockPool(blocks), limits)
+    pool = BlockPool(blocks)
+    scheduler = Scheduler(pool, limits)
     sequences = [Recorded(prompt, answer, scored=scored) for prompt, answer, scored in loads]
     for sequence in sequences:
         scheduler.add(sequence)
-    run(scheduler, limits)
+    run(scheduler, limits, lost)
     assert scheduler.idle
+    assert pool.free == blocks
     for sequence in sequences:
         assert sequence.done
         assert sequence.tokens[sequence.prompt_length :] == list(range(100, 100 + sequence.answer))

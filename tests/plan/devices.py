@@ -17,7 +17,10 @@ from crossinfer.hal.kernel import (
 
 
 class PlannedDevice(NullDevice):
-    """`lacks` names kernels; a linear with a gate has a kernel of its own, `gated_linear[…]`."""
+    """`lacks` names kernels.
+
+    A linear with a gate has one of its own, `linear_of_gate[…]`, an op that folds a norm `norm_…`.
+    """
 
     def __init__(
         self,
@@ -36,8 +39,12 @@ class PlannedDevice(NullDevice):
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
         assert isinstance(op, Op)
-        gated = "gated_" if op.name == "linear" and "gate" in operands else ""
-        if f"{gated}{op.name}" in self._lacks:
+        name = op.name
+        if name == "linear" and "gate" in operands:
+            name = "linear_of_gate"
+        if "norm_weight" in operands:
+            name = f"norm_{name}"
+        if name in self._lacks:
             return ()
-        kernel = Kernel(f"{gated}{op.variant(operands)}", None)
+        kernel = Kernel(f"{name}{op.variant(operands).removeprefix(op.name)}", None)
         return (Lowering((LoweredDispatch(kernel, op.arguments(operands)),), self._scratch),)

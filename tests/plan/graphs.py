@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crossinfer.core.dtypes import DType
 from crossinfer.graph.builder import GraphBuilder
 from crossinfer.graph.graph import Graph, Tensor
@@ -22,16 +24,19 @@ def weight(builder: GraphBuilder, name: str, size: int, length: int = HIDDEN) ->
     return builder.constant(f"{builder.scope}{name}", (size, length), DType.F16)
 
 
-def feed_forward(builder: GraphBuilder, x: Tensor) -> Tensor:
-    gate = builder.apply("gate", Linear(), x=x, weight=weight(builder, "gate", 64))["output"]
-    up = builder.apply("up", Linear(), x=x, weight=weight(builder, "up", 64))["output"]
+def feed_forward(builder: GraphBuilder, x: Tensor, size: int = 64) -> Tensor:
+    gate = builder.apply("gate", Linear(), x=x, weight=weight(builder, "gate", size))["output"]
+    up = builder.apply("up", Linear(), x=x, weight=weight(builder, "up", size))["output"]
     made = builder.apply("swiglu", Swiglu(), gate=gate, up=up)["output"]
-    down = weight(builder, "down", HIDDEN, 64)
+    down = weight(builder, "down", HIDDEN, size)
     return builder.apply("down", Linear(), x=made, weight=down, residual=x)["output"]
 
 
-def small_model(layers: int = 2, rows: int = ROWS) -> Graph:
-    """A decoder with every op in it."""
+def small_model(
+    layers: int = 2, rows: int = ROWS, widths: Sequence[int] | None = None, tied: bool = True
+) -> Graph:
+    """A decoder with every op in it. `widths` are those of its feed-forward blocks."""
+    widths = [64] * layers if widths is None else widths
     builder = GraphBuilder()
     tables = {
         "query_start": builder.input("query_start", (2,)),
@@ -42,8 +47,8 @@ def small_model(layers: int = 2, rows: int = ROWS) -> Graph:
     embedding = builder.constant("embedding", (VOCABULARY, HIDDEN), DType.F16)
     x = builder.apply("embed", Embed(), ids=tokens, table=embedding)["output"]
     angles = builder.constant("angles", (48, HEAD_DIM // 2, 2), DType.F32, Role.PLAIN)
-    for layer in range(layers):
-        builder.scope = f"layers.{layer}."
+    for layer, width in enumerate(widths):
+        builder.scope, builder.layer = f"layers.{layer}.", layer
         norm = builder.constant(f"norm{layer}", (HIDDEN,), DType.F32, Role.PLAIN)
         h = builder.apply("norm", RmsNorm(1e-5), x=x, weight=norm)["output"]
         q, k, v = (
@@ -59,9 +64,10 @@ def small_model(layers: int = 2, rows: int = ROWS) -> Graph:
         mixed = builder.apply("attention", attention, q=q, cache=cache, **tables)["output"]
         o = weight(builder, "o", HIDDEN)
         x = builder.apply("o", Linear(), x=mixed, weight=o, residual=x)["output"]
-        x = feed_forward(builder, x)
-    builder.scope = ""
-    logits = builder.apply("head", Linear(), x=x, weight=embedding)["output"]
+        x = feed_forward(builder, x, width)
+    builder.scope, builder.layer = "", None
+    head = embedding if tied else weight(builder, "lm_head", VOCABULARY)
+    logits = builder.apply("head", Linear(), x=x, weight=head)["output"]
     builder.output("logits", logits)
     builder.output("argmax", builder.apply("argmax", Argmax(), x=logits)["output"])
     best = builder.apply("top_k", TopK(3), x=logits)

@@ -10,7 +10,9 @@ from tests.plan.graphs import HIDDEN, ROWS, small_model
 from crossinfer.core.shapes import format_bytes
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.hal.verdicts import VerdictStore
-from crossinfer.plan.explain import explain
+from crossinfer.plan.explain import device_rows, explain, split_sentence, step_rows
+from crossinfer.plan.fit import fit_split
+from crossinfer.plan.layers import own_constants
 from crossinfer.plan.placement import packed_bytes
 from crossinfer.plan.plan import Plan, make_plan
 
@@ -178,14 +180,59 @@ def test_explain() -> None:
         f"KV cache {format_bytes(cache)}, activations {format_bytes(plan.arenas[0].size)}"
     )
     assert lines[1].startswith("other: 1 dispatches, weights 0 B, KV cache 0 B, activations ")
-    assert len(lines) == 2 + len(plan.graph.nodes) + 3
-    rows = {line.split()[0]: line for line in lines[2:]}
-    embed = rows["embed"].split("→")
-    assert embed[0].split() == ["embed", "first", "embed[f16]"]
-    assert embed[1].strip() == f"f32[{ROWS}x{HIDDEN}]"
+    assert lines[2] == ""
+    header = lines[3]
+    assert header.split("  ")[0] == "op"
+    columns = ("op", "device", "kernel", "bytes", "result", "why not elsewhere")
+    assert [header.find(column) for column in columns] == sorted(map(header.find, columns))
+    assert len(lines) == 4 + len(plan.graph.nodes) + 3
+    rows = {line.split()[0]: line for line in lines[4:]}
+    table = format_bytes(packed_bytes(plan.graph.constants["embedding"], plan.devices[0]))
+    size = f"f32[{ROWS}x{HIDDEN}]"
+    assert rows["embed"].split() == ["embed", "first", "embed[f16]", *table.split(), size]
     swiglu = rows["layers.0.swiglu"]
-    assert swiglu.endswith("(not on first: it has no kernel for swiglu)")
-    moved = lines.index("  layers.0.gate.output: from first to other, f32[5x64]")
+    why = header.index("why not elsewhere")
+    assert swiglu[why:] == "first: it has no kernel for swiglu"
+    moved = next(n for n, line in enumerate(lines) if line.startswith("layers.0.gate.output"))
+    assert "first → other" in lines[moved]
+    assert "(transfer)" in lines[moved]
+    assert "1.3 kB" in lines[moved]
     assert "layers.0.up.output" in lines[moved + 1]
     assert lines[moved + 2] == swiglu
-    assert sum("not on" in line for line in lines) == 1
+    assert sum(bool(line[why:]) for line in lines[4:]) == 1
+
+
+def test_names_of_fused_nodes_say_once_what_their_parts_share() -> None:
+    device = PlannedDevice(fusions=["swiglu"])
+    plan = make_plan(small_model(1), [device], VerdictStore(None))
+    assert "layers.0.up+swiglu " in explain(plan)
+
+
+def test_what_is_where_is_told_in_a_sentence() -> None:
+    assert split_sentence(planned()) is None
+    devices = [PlannedDevice("first"), PlannedDevice("other")]
+
+    def sentence(first_layers: int, stream: bool) -> str | None:
+        store, graph = VerdictStore(None), small_model(6)
+        split = fit_split(graph, devices, store, first_layers=first_layers, stream=stream)
+        return split_sentence(make_plan(graph, devices, store, split=split))
+
+    assert sentence(6, stream=False) is None
+    assert sentence(2, stream=False) == (
+        "Of 6 layers 2 on first and 4 on other; embedding on first, head on first."
+    )
+    layer = sum(packed_bytes(t, devices[0]) for t in own_constants(small_model(6))[0])
+    assert sentence(2, stream=True) == (
+        "2 of 6 layers are kept on first, 4 are streamed to it through 2 slots of "
+        f"{format_bytes(2 * layer)} in all; "
+        "embedding on first, head on first."
+    )
+
+
+def test_rows_hold_what_the_table_shows() -> None:
+    plan = planned("swiglu", layers=1)
+    rows = step_rows(plan)
+    assert [row.op for row in rows if row.kernels] == [node.name for node in plan.graph.nodes]
+    assert sum(row.device == "first → other" for row in rows) == 2
+    assert [row.layers for row in device_rows(plan)] == [1, 0]
+    assert [row.why_not for row in rows if row.why_not] == ["first: it has no kernel for swiglu"]

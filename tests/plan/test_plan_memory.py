@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossinfer.core.shapes import align_up
-from crossinfer.plan.memory import Arena, Interval, Region, consecutive, pack
+from crossinfer.plan.memory import Arena, Interval, Region, consecutive, pack, pack_apart
 
 
 @st.composite
@@ -104,3 +104,36 @@ def test_consecutive() -> None:
         "d": Region(1024, 1),
     }
     assert arena.size == 1280
+
+
+@settings(deadline=None)
+@given(intervals())
+def test_intervals_that_meet_share_no_buffer_when_packed_apart(given: list[Interval]) -> None:
+    arena = pack_apart(given)
+    places = {interval.key: arena.place(arena.regions[interval.key]) for interval in given}
+    sizes = arena.buffer_sizes()
+    assert sum(sizes) == arena.size
+    assert all(size % 256 == 0 for size in sizes)
+    for number, a in enumerate(given):
+        buffer, offset = places[a.key]
+        assert offset == 0
+        assert a.size <= sizes[buffer]
+        for b in given[:number]:
+            if a.first <= b.last and b.first <= a.last:
+                assert buffer != places[b.key][0]
+
+
+@settings(deadline=None)
+@given(intervals())
+def test_packed_apart_there_are_no_more_buffers_than_needed(given: list[Interval]) -> None:
+    arena = pack_apart(given)
+    largest = sorted((align_up(i.size, 256) for i in given), reverse=True)
+    count = len(arena.buffer_sizes())
+    assert arena.size == sum(arena.buffer_sizes()) <= sum(largest[:count])
+
+
+def test_an_arena_that_is_not_cut_is_one_buffer() -> None:
+    arena = pack([Interval(n, 1024, n, n + 1) for n in range(5)])
+    assert arena.buffer_sizes() == [arena.size]
+    assert {arena.place(region)[0] for region in arena.regions.values()} == {0}
+    assert Arena(0, {}).buffer_sizes() == []

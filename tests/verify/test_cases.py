@@ -38,7 +38,7 @@ def test_every_storage_is_covered(op: str) -> None:
         assert {"single row", "few rows", "many rows"} <= classes
 
 
-@pytest.mark.parametrize("op", ["attention", "rope_kv"])
+@pytest.mark.parametrize("op", ["attention", "rope_kv", "rope_attention"])
 def test_every_layout_is_covered_for_each_cache(op: str) -> None:
     for variant in (f"{op}[f16]", f"{op}[f32]"):
         assert {case.shape_class for case in cases_of(variant)} >= LAYOUTS.keys()

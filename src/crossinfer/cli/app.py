@@ -19,6 +19,7 @@ from crossinfer.cli.group import CommandGroup
 from crossinfer.cli.inspect_model import inspect
 from crossinfer.cli.perplexity import perplexity
 from crossinfer.cli.run import run
+from crossinfer.cli.verify import verify
 
 app = typer.Typer(
     name="crossinfer",
@@ -49,7 +50,7 @@ def options(
     del version  # its callback has done everything
 
 
-for _command in (run, chat, inspect, devices, bench, perplexity):
+for _command in (run, chat, inspect, devices, verify, bench, perplexity):
     app.command()(_command)
 app.command(name="demo-model")(demo_model)
 

@@ -26,6 +26,9 @@ def bench(
     device: options.Device = "auto",
     context: options.Context = None,
     threads: options.Threads = None,
+    precision: options.Precision = None,
+    gpu_layers: options.GpuLayers = "auto",
+    stream_layers: options.StreamLayers = False,
     prompt_tokens: Annotated[
         int,
         typer.Option(
@@ -87,7 +90,16 @@ def bench(
     path = find_demo_model() if model is None else model
     with ProgressBars() as bars:
         started = time.perf_counter()
-        with options.open_llm(path, device, context, threads, bars) as llm:
+        with options.open_llm(
+            path,
+            device,
+            context,
+            threads,
+            bars,
+            precision=precision,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+        ) as llm:
             load_s = time.perf_counter() - started
             resident = resident_bytes()
             benchmark = Benchmark(llm, prompt_tokens, generate, bars)

@@ -21,6 +21,9 @@ def chat(
     device: options.Device = "auto",
     context: options.Context = None,
     threads: options.Threads = None,
+    precision: options.Precision = None,
+    gpu_layers: options.GpuLayers = "auto",
+    stream_layers: options.StreamLayers = False,
     system: options.System = None,
     max_tokens: options.MaxTokens = None,
     stop: options.Stop = None,
@@ -51,7 +54,19 @@ def chat(
         logit_bias=logit_bias,
         seed=seed,
     )
-    with ProgressBars() as bars, options.open_llm(model, device, context, threads, bars) as llm:
+    with (
+        ProgressBars() as bars,
+        options.open_llm(
+            model,
+            device,
+            context,
+            threads,
+            bars,
+            precision=precision,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+        ) as llm,
+    ):
         conversation = Conversation(llm, system, bars, given)
         lines = Lines()
         if lines.on_terminal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -18,7 +19,11 @@ def devices(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON list and no table.")] = False,
 ) -> None:
-    """List the devices of this machine, and which of them `auto` takes."""
+    """List the devices of this machine, and which of them `auto` takes.
+
+    It takes a GPU if its kernels pass verification, a good part of the model
+    fits into its memory and, if that is the host's, it is faster than the CPU.
+    """
     if settings:
         _show_settings(json)
     else:
@@ -26,11 +31,18 @@ def devices(
 
 
 def _show_devices(as_json: bool) -> None:
-    from crossinfer.hal.registry import automatic_device, list_devices
+    from crossinfer.hal.registry import automatic_device, automatic_gpus, find_devices
 
-    wanted = [name.strip() for name in read_settings().device.split(",")]
-    automatic = {automatic_device() if name == "auto" else name for name in wanted}
-    infos = list_devices()
+    automatic: dict[str, str] = {}
+    for name in (name.strip() for name in read_settings().device.split(",")):
+        if name == "auto":
+            automatic |= {info.name: "if it pays" for info in automatic_gpus()}
+            automatic[automatic_device()] = "yes"
+        else:
+            automatic[name] = "yes"
+    infos, problems = find_devices()
+    for backend, problem in problems.items():
+        print(f"The backend {backend} cannot list its devices: {problem}", file=sys.stderr)
     if as_json:
         print_json(
             [
@@ -55,7 +67,7 @@ def _show_devices(as_json: bool) -> None:
                 info.description,
                 info.driver,
                 "the host's" if info.memory_bytes is None else format_bytes(info.memory_bytes),
-                "yes" if info.name in automatic else "",
+                automatic.get(info.name, ""),
             )
             for info in infos
         ],

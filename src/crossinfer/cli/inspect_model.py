@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossinfer.cli import options
-from crossinfer.cli.option_values import parse_devices
+from crossinfer.cli.option_values import parse_devices, parse_gpu_layers
 from crossinfer.cli.output import abbreviated, print_json, print_table, printable
 from crossinfer.core.shapes import format_bytes
 
 if TYPE_CHECKING:
     from crossinfer.cli.model_report import ModelReport
+    from crossinfer.cli.plan_preview import PlanPreview
 
 # Characters of a metadata value that are shown.
 _WIDTH = 70
@@ -34,14 +35,22 @@ def inspect(
     ] = False,
     device: options.Device = "auto",
     context: options.Context = None,
+    gpu_layers: options.GpuLayers = "auto",
+    stream_layers: options.StreamLayers = False,
     json: options.Json = False,
 ) -> None:
     """Show a model's metadata, tensors, formats and sizes; no weights are loaded.
 
-    --device and --context matter for --plan only. With --json, long arrays
-    appear as their length and first elements, the plan as lines of text.
+    --plan shows each op with its device, kernels, the bytes of weights that
+    it reads, and why it is not on a device that is named earlier. --device,
+    --context, --gpu-layers and --stream-layers matter for --plan only.
+
+    With --json, long arrays appear as their length and first elements, the
+    plan as an object with the keys devices, layers (the device of each),
+    streamed (which layers are), placement (a sentence, or null if one device
+    keeps all) and steps.
     """
-    devices = parse_devices(device)
+    devices, kept = parse_devices(device), parse_gpu_layers(gpu_layers)
     from crossinfer.cli.model_report import report
     from crossinfer.cli.progress_bars import ProgressBars
     from crossinfer.engine.hub import find_model
@@ -50,20 +59,20 @@ def inspect(
     with ProgressBars() as bars:
         file = open_model_file(find_model(model, bars))
     found = report(file)
-    explained = None
+    planned = None
     if plan:
-        from crossinfer.cli.plan_preview import explain_plan
+        from crossinfer.cli.plan_preview import preview
 
-        explained = explain_plan(file, devices, context)
+        planned = preview(file, devices, context, kept, stream_layers)
     if json:
-        print_json(_as_json(found, explained))
+        print_json(_as_json(found, planned))
     else:
         _show_summary(found)
-        if explained is None:
+        if planned is None:
             _show_contents(found)
         else:
             print()
-            print(printable_lines(explained))
+            print(printable_lines(planned.text))
 
 
 def printable_lines(text: str) -> str:
@@ -139,7 +148,7 @@ def _shown(value: Any) -> str:
     return abbreviated(str(value), _WIDTH)
 
 
-def _as_json(found: ModelReport, explained: str | None) -> dict[str, Any]:
+def _as_json(found: ModelReport, planned: PlanPreview | None) -> dict[str, Any]:
     result: dict[str, Any] = {
         "path": found.path,
         "format": found.format,
@@ -162,8 +171,8 @@ def _as_json(found: ModelReport, explained: str | None) -> dict[str, Any]:
         ],
         "storage": [dataclasses.asdict(total) for total in found.totals],
     }
-    if explained is not None:
-        result["plan"] = explained.split("\n")
+    if planned is not None:
+        result["plan"] = planned.json
     return result
 
 

@@ -40,3 +40,14 @@ def parse_devices(text: str) -> list[str]:
             param_hint="--device",
         )
     return names
+
+
+def parse_gpu_layers(text: str) -> int | None:
+    """A number of layers; None is `auto`. Raises typer.BadParameter."""
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdecimal():
+        raise typer.BadParameter(
+            f"{text!r} is not a number of layers; give one, or auto.", param_hint="--gpu-layers"
+        )
+    return int(text)

@@ -5,12 +5,18 @@ They default to None, which leaves the engine's own default in force; the help n
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from crossinfer.cli.option_values import parse_devices, parse_logit_bias, unescape
+from crossinfer.cli.option_values import (
+    parse_devices,
+    parse_gpu_layers,
+    parse_logit_bias,
+    unescape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +74,36 @@ Threads = Annotated[
         rich_help_panel=_MODEL,
         show_default="the device's choice",
         help="Worker threads of devices that compute on the CPU.",
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="exact|fast",
+        rich_help_panel=_MODEL,
+        show_default="exact",
+        help="With fast, a CPU that has products of bfloat16 rounds 16-bit weights and what they "
+        "multiply to it. Quantized weights are computed the same way either way.",
+    ),
+]
+GpuLayers = Annotated[
+    str,
+    typer.Option(
+        "--gpu-layers",
+        metavar="auto|N",
+        rich_help_panel=_MODEL,
+        help="Layers that the first device keeps, with their part of the KV cache: as many as fit, "
+        "or exactly N. The other layers go to the devices that follow in --device.",
+    ),
+]
+StreamLayers = Annotated[
+    bool,
+    typer.Option(
+        "--stream-layers",
+        rich_help_panel=_MODEL,
+        help="Layers that the first device does not keep are computed there all the same: their "
+        "weights come from the host's memory for each step.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -198,10 +234,33 @@ def generation_options(
 
 
 def open_llm(
-    model: Path | None, device: str, context: int | None, threads: int | None, progress: Progress
+    model: Path | None,
+    device: str,
+    context: int | None,
+    threads: int | None,
+    progress: Progress,
+    *,
+    precision: str | None = None,
+    gpu_layers: str = "auto",
+    stream_layers: bool = False,
 ) -> LLM:
-    """The model, loaded. Raises typer.BadParameter and what LLM raises."""
-    devices = parse_devices(device)
+    """The model, loaded; stderr says which layers are where, if not all are on one device.
+
+    Raises typer.BadParameter and what LLM raises.
+    """
+    devices, kept = parse_devices(device), parse_gpu_layers(gpu_layers)
     from crossinfer.engine.llm import LLM
 
-    return LLM(model, devices, context=context, threads=threads, progress=progress)
+    llm = LLM(
+        model,
+        devices,
+        context=context,
+        threads=threads,
+        precision=precision,
+        gpu_layers=kept,
+        stream_layers=stream_layers,
+        progress=progress,
+    )
+    if llm.placement is not None:
+        print(llm.placement, file=sys.stderr)
+    return llm

@@ -20,6 +20,9 @@ def perplexity(
     device: options.Device = "auto",
     context: options.Context = None,
     threads: options.Threads = None,
+    precision: options.Precision = None,
+    gpu_layers: options.GpuLayers = "auto",
+    stream_layers: options.StreamLayers = False,
     json: options.Json = False,
 ) -> None:
     """Measure the perplexity of a text: lower means that the model predicts it better.
@@ -29,7 +32,19 @@ def perplexity(
     without loading).
     """
     text = read_text(file)
-    with ProgressBars() as bars, options.open_llm(model, device, context, threads, bars) as llm:
+    with (
+        ProgressBars() as bars,
+        options.open_llm(
+            model,
+            device,
+            context,
+            threads,
+            bars,
+            precision=precision,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+        ) as llm,
+    ):
         started = time.perf_counter()
         value = llm.perplexity(text, progress=bars)
         seconds = time.perf_counter() - started

@@ -3,20 +3,68 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-from crossinfer.engine.setup import open_devices, preview_plan
+from crossinfer.core.settings import read_settings
+from crossinfer.engine.setup import choose_kv_dtype, open_devices, preview_plan
+from crossinfer.engine.verification import Verifier
 from crossinfer.formats.model_file import ModelFile
+from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import load_model
-from crossinfer.plan.explain import explain
+from crossinfer.plan.explain import device_rows, explain, split_sentence, step_rows
 
 
-def explain_plan(file: ModelFile, devices: Sequence[str], context: int | None) -> str:
+@dataclasses.dataclass(frozen=True)
+class PlanPreview:
+    """A plan as text, and as values that JSON has."""
+
+    text: str
+    json: dict[str, Any]
+
+
+def preview(
+    file: ModelFile,
+    devices: Sequence[str],
+    context: int | None,
+    gpu_layers: int | None,
+    stream_layers: bool,
+) -> PlanPreview:
     """What would run where when one token is generated.
 
     Raises FormatError, PlanError, RequestError, DeviceError.
     """
-    with contextlib.ExitStack() as stack:
-        opened = open_devices(devices, None, stack)
-        model = load_model(file)
-        return "\n".join((*model.notes, explain(preview_plan(model, opened, context))))
+    model = load_model(file)
+    verdicts = VerdictStore.default()
+    row = open_devices(
+        model,
+        devices,
+        None,
+        context=context,
+        gpu_layers=gpu_layers,
+        stream_layers=stream_layers,
+        kv_dtype=choose_kv_dtype(model, None),
+        verdicts=verdicts,
+        verifier=Verifier(verdicts, enabled=read_settings().verify),
+    )
+    with contextlib.closing(row):
+        opened = row.devices
+        plan = preview_plan(
+            model,
+            opened,
+            context,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+            verdicts=verdicts,
+        )
+        return PlanPreview(
+            "\n".join((*model.notes, *row.reasons, explain(plan))),
+            {
+                "devices": [dataclasses.asdict(row) for row in device_rows(plan)],
+                "layers": [opened[number].info.name for number in plan.split.layers],
+                "streamed": sorted(plan.split.streamed),
+                "placement": split_sentence(plan),
+                "steps": [dataclasses.asdict(row) for row in step_rows(plan)],
+            },
+        )

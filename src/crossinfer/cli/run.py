@@ -30,6 +30,9 @@ def run(
     device: options.Device = "auto",
     context: options.Context = None,
     threads: options.Threads = None,
+    precision: options.Precision = None,
+    gpu_layers: options.GpuLayers = "auto",
+    stream_layers: options.StreamLayers = False,
     system: options.System = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it stands: no chat template.")
@@ -72,7 +75,19 @@ def run(
         seed=seed,
     )
     text = read_text(Path("-")).removesuffix("\n") if prompt == "-" else prompt
-    with ProgressBars() as bars, options.open_llm(model, device, context, threads, bars) as llm:
+    with (
+        ProgressBars() as bars,
+        options.open_llm(
+            model,
+            device,
+            context,
+            threads,
+            bars,
+            precision=precision,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+        ) as llm,
+    ):
         stream = _ask(llm, text, system, raw, bars, given)
         generation = receive(stream, bars, show=not json)
     if json:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crossinfer.core.dtypes import Array
+from crossinfer.core.dtypes import DType
+from crossinfer.core.errors import RequestError
 from crossinfer.graph.batch import PADDING_BLOCK
+from crossinfer.hal.device import Device
 from crossinfer.models.decoder import StepShape
 from crossinfer.plan.memory import Arena
 
@@ -21,6 +23,21 @@ class BatchLimits:
     sequences: int
     logits_rows: int
     """Rows whose logits are kept at once: with a vocabulary of 150,000, 64 are 40 MB."""
+
+
+_SEQUENCES = 16
+_LOGITS_ROWS = 64
+
+
+def step_limits(devices: Sequence[Device], step_rows: int | None = None) -> BatchLimits:
+    """The limits that suit the first of a row of devices, which has most of the work.
+
+    `step_rows` asks for fewer rows. Raises RequestError for less than one.
+    """
+    if step_rows is not None and step_rows < 1:
+        raise RequestError(f"step_rows is {step_rows}; it must be at least 1.")
+    suited = devices[0].info.step_rows
+    return BatchLimits(min(suited, step_rows or suited), _SEQUENCES, _LOGITS_ROWS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,33 +66,56 @@ class Batch:
     def logits_rows(self) -> int:
         return sum(len(chunk.logits) for chunk in self.chunks)
 
-    def pack(self, shape: StepShape, parameters: Arena) -> bytes:
-        """The step's inputs, padded to `shape` and laid out as `parameters` says."""
+
+class ParameterTables:
+    """The inputs of one bucket as bytes of the parameter buffer, written step after step.
+
+    A step writes what differs from the step before: a few numbers for one token more.
+    """
+
+    def __init__(self, shape: StepShape, parameters: Arena) -> None:
+        self._raw = bytearray(parameters.size)
         tables = {
-            "tokens": np.zeros(shape.rows, np.int32),
-            "query_start": np.zeros(shape.sequences + 1, np.int32),
-            "kv_len": np.zeros(shape.sequences, np.int32),
-            "block_table": np.full(
-                (shape.sequences, shape.table_blocks), PADDING_BLOCK, dtype=np.int32
-            ),
-            "logits_rows": np.zeros(shape.logits_rows, np.int32),
+            str(name): np.frombuffer(
+                self._raw, np.int32, region.size // DType.I32.block_bytes, region.offset
+            )
+            for name, region in parameters.regions.items()
         }
+        self._tokens = tables["tokens"]
+        self._query_start = tables["query_start"]
+        self._kv_len = tables["kv_len"]
+        self._block_table = tables["block_table"].reshape(shape.sequences, shape.table_blocks)
+        self._block_table[...] = PADDING_BLOCK
+        self._blocks: list[Sequence[int]] = [()] * shape.sequences
+        self._logits_rows = tables.get("logits_rows", np.zeros(0, np.int32))
+        self._used = (0, 0)
+        """Rows and rows of logits of the step before."""
+
+    def fill(self, batch: Batch) -> bytes:
+        """The inputs of a step, padded."""
         start, wanted = 0, 0
-        for s, chunk in enumerate(self.chunks):
+        for s, chunk in enumerate(batch.chunks):
             end = start + len(chunk.tokens)
-            tables["tokens"][start:end] = chunk.tokens
-            tables["query_start"][s + 1 :] = end
-            tables["kv_len"][s] = chunk.kv_len
-            tables["block_table"][s, : len(chunk.blocks)] = chunk.blocks
-            rows = np.asarray(chunk.logits, np.int32) + start
-            tables["logits_rows"][wanted : wanted + len(rows)] = rows
-            start, wanted = end, wanted + len(rows)
-        return _lay_out(tables, parameters)
+            self._tokens[start:end] = chunk.tokens
+            self._query_start[s + 1 :] = end
+            self._kv_len[s] = chunk.kv_len
+            self._set_blocks(s, chunk.blocks)
+            for row in chunk.logits:
+                self._logits_rows[wanted] = start + row
+                wanted += 1
+            start = end
+        rows, logits_rows = self._used
+        self._tokens[start:rows] = 0
+        self._logits_rows[wanted:logits_rows] = 0
+        for s in range(len(batch.chunks), len(self._blocks)):
+            self._kv_len[s] = 0
+            self._set_blocks(s, ())
+        self._used = start, wanted
+        return bytes(self._raw)
 
-
-def _lay_out(tables: dict[str, Array], parameters: Arena) -> bytes:
-    raw = np.zeros(parameters.size, np.uint8)
-    for name, region in parameters.regions.items():
-        table = tables[str(name)].reshape(-1).view(np.uint8)
-        raw[region.offset : region.offset + region.size] = table
-    return raw.tobytes()
+    def _set_blocks(self, s: int, blocks: Sequence[int]) -> None:
+        if blocks == self._blocks[s]:
+            return
+        self._block_table[s, : len(blocks)] = blocks
+        self._block_table[s, len(blocks) :] = PADDING_BLOCK
+        self._blocks[s] = tuple(blocks)

@@ -7,12 +7,14 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from crossinfer.core.errors import CrossinferError, DeviceLost, RequestError
+from crossinfer.core.errors import CrossinferError, RequestError
+from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.scheduler import ScheduledStep, Scheduler
 from crossinfer.engine.sequence import EngineSequence
-from crossinfer.engine.step import StepRunner
+from crossinfer.engine.slice_cut import Bounds
+from crossinfer.engine.slices import SliceGate, SliceResult
 from crossinfer.hal.timer import TimedKernel
 
 
@@ -33,11 +35,12 @@ class Engine:
 
     def __init__(
         self,
-        runner: StepRunner,
+        runner: RecoverableRunner,
         scheduler: Scheduler,
         *,
         release: Callable[[], None],
         trace_steps: bool,
+        gate: SliceGate | None = None,
     ) -> None:
         """`release` gives back what the steps run on; the thread calls it after its last step.
 
@@ -47,9 +50,10 @@ class Engine:
         self._release = release
         self._scheduler = scheduler
         self._trace_steps = trace_steps
+        self._gate = gate
         self._wake = threading.Condition()
         self._closing = False
-        self._broken: DeviceLost | None = None
+        self._broken: CrossinferError | None = None
         self._timeline: _Timeline | None = None
         self._thread = threading.Thread(target=self._work, name="crossinfer-engine", daemon=True)
         self._thread.start()
@@ -62,8 +66,8 @@ class Engine:
     def submit(self, sequence: EngineSequence) -> None:
         """Take a sequence on; its outcomes come in its queue.
 
-        Raises DeviceLost if the device was lost, RequestError if the engine is closed or of another
-        process.
+        Raises DeviceError if a device was lost for good, RequestError if the engine is closed or of
+        another process.
         """
         if not self.alive and not self._closing:
             raise RequestError(
@@ -79,6 +83,21 @@ class Engine:
                 self._scheduler.add(sequence)
                 self._wake.notify()
 
+    def let_through(self, bounds: Bounds) -> SliceResult:
+        """Let one piece of a step through; for an engine whose runner stops at a gate.
+
+        Raises RequestError for another, and once the engine is closed.
+        """
+        if self._gate is None:
+            raise RequestError("The model was not opened with sliced=True, so it runs by itself.")
+        if self._closing or not self.alive:
+            raise RequestError("The model is closed; make a new LLM to go on.")
+        return self._gate.step(bounds, self._is_idle)
+
+    def _is_idle(self) -> bool:
+        with self._wake:
+            return all(sequence.done for sequence in self._scheduler.all())
+
     def cancel(self, sequence: EngineSequence) -> None:
         """End a sequence early; it ends with what it has, after the step that runs."""
         sequence.cancelled = True
@@ -86,7 +105,12 @@ class Engine:
 
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:
-        """Steps that start within the block add their kernels' times to the list."""
+        """Steps that start within the block add their kernels' times to the list.
+
+        Raises RequestError for an engine whose runner stops at a gate: timed steps are not cut.
+        """
+        if self._gate is not None:
+            raise RequestError("A model opened with sliced=True has no timeline of its kernels.")
         self._timeline = timeline = _Timeline()
         try:
             yield timeline.kernels
@@ -99,6 +123,8 @@ class Engine:
         On the engine's own thread (where garbage may be collected) there is no waiting.
         """
         self._closing = True
+        if self._gate is not None:
+            self._gate.open()
         self._notify()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -136,8 +162,13 @@ class Engine:
         try:
             result = self._runner.run(step.batch, want_logits=wanted, timed=timeline is not None)
         except Exception as error:  # whatever it is, it must reach the callers, who wait
-            self._fail(step, _as_ours(error))
+            if self._runner.can_recover(error) and not self._closing:
+                self._recover(error)
+            else:
+                self._fail(step.sequences, _as_ours(error))
             return
+        finally:
+            self._tell_news()
         if timeline is not None:
             timeline.add(started, result.kernels)
         row = 0
@@ -155,14 +186,31 @@ class Engine:
             sizes = " + ".join(str(len(chunk.tokens)) for chunk in step.batch.chunks)
             print(f"step: {sizes} rows, {milliseconds:.1f} ms", file=sys.stderr)
 
-    def _fail(self, step: ScheduledStep, error: CrossinferError) -> None:
-        """A failed step ends its sequences; a lost device ends all, now and later."""
-        with self._wake:
-            failed = step.sequences
-            if isinstance(error, DeviceLost):
-                self._broken = error
-                failed = tuple(self._scheduler.all())
-        for sequence in failed:
+    def _recover(self, error: Exception) -> None:
+        """Every sequence goes on from the tokens that it has, or all end, now and later."""
+        try:
+            self._runner.recover(error)
+        except Exception as error:  # whatever it is, it must reach the callers, who wait
+            ours = _as_ours(error)
+            with self._wake:
+                self._broken = ours
+                failed = self._scheduler.all()
+            self._fail(failed, ours)
+        else:
+            with self._wake:
+                self._scheduler.restart()
+
+    def _tell_news(self) -> None:
+        news = " ".join(self._runner.take_news())
+        if news:
+            with self._wake:
+                told = self._scheduler.all()
+            for sequence in told:
+                sequence.tell(news)
+
+    @staticmethod
+    def _fail(sequences: Iterable[EngineSequence], error: CrossinferError) -> None:
+        for sequence in sequences:
             sequence.fail(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 import secrets
@@ -16,30 +17,41 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from crossinfer.core.dtypes import Array
-from crossinfer.core.errors import CrossinferError, RequestError
+from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.errors import CrossinferError, DeviceWarning, RequestError
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
-from crossinfer.engine.batch import BatchLimits
+from crossinfer.engine.batch import step_limits
 from crossinfer.engine.demo_model import find_demo_model
+from crossinfer.engine.device_row import Devices
 from crossinfer.engine.engine import Engine
 from crossinfer.engine.generation import Generation
 from crossinfer.engine.hub import find_model
 from crossinfer.engine.kv_cache import BlockPool
+from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.sampling import SamplingOptions, SamplingParams, non_finite_logits
 from crossinfer.engine.scheduler import Scheduler
 from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
-from crossinfer.engine.setup import Devices, choose_context, choose_kv_dtype, open_devices
+from crossinfer.engine.setup import (
+    choose_context,
+    choose_kv_dtype,
+    choose_precision,
+    open_devices,
+)
+from crossinfer.engine.slice_cut import Bounds
+from crossinfer.engine.slices import SliceGate, SliceResult
 from crossinfer.engine.step import StepRunner
 from crossinfer.engine.stream import Stream, next_outcome
+from crossinfer.engine.verification import Verifier
 from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
+from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
-from crossinfer.plan.explain import explain
+from crossinfer.plan.explain import explain, split_sentence
 from crossinfer.plan.plan import Plan
 from crossinfer.text.chat_prompt import chat_template_for, encode_chat, turn_end_ids
 from crossinfer.text.chat_template import ChatTemplate, Message
@@ -47,9 +59,6 @@ from crossinfer.text.model_text import chat_template_source, load_tokenizer
 from crossinfer.text.stops import StopFilter
 
 DEFAULT_MAX_TOKENS = 512
-
-# Rows of one step: enough to keep a device busy, few enough that running answers are not held up.
-_LIMITS = BatchLimits(rows=256, sequences=16, logits_rows=64)
 
 Prompt = str | Sequence[int]
 
@@ -73,6 +82,11 @@ class LLM:
         context: int | None = None,
         threads: int | None = None,
         kv_dtype: str | None = None,
+        precision: str | None = None,
+        gpu_layers: int | None = None,
+        stream_layers: bool = False,
+        step_rows: int | None = None,
+        sliced: bool = False,
         progress: Progress = no_progress,
     ) -> None:
         """Load `model`: a GGUF file (the first part of a split one), a Hugging Face folder, or a
@@ -82,6 +96,13 @@ class LLM:
         a Device object is used and not closed. `context` is the longest conversation in tokens
         (default: what the model was made for, at most 4096). `threads` bounds the worker threads of
         CPU devices. `kv_dtype` is "f16" or "f32" (default: f32 for float32 models, else f16).
+        `precision` is "exact" or "fast" (default: the setting's, exact): with "fast", a CPU that
+        has products of bfloat16 rounds 16-bit weights and what they multiply to it. `gpu_layers`
+        is how many layers the first device keeps (default: as many as fit it); the others go to the
+        devices that follow, or with `stream_layers` come to the first one, layer by layer, for each
+        step. `step_rows` bounds the tokens of one step, and so the longest kernel run (default:
+        what suits the device). `sliced` has the model work only while `step` is called, for hosts
+        with a frame to show.
 
         Raises FormatError, TokenizerError, PlanError, RequestError, DeviceError.
         """
@@ -96,25 +117,51 @@ class LLM:
         self._template: ChatTemplate | None = None
         self._turn_ends: frozenset[int] = frozenset()
         self.context = choose_context(self._model, context)
-        with contextlib.ExitStack() as stack:
-            blocks = ceil_div(self.context, BLOCK_TOKENS)
-            self._runner = StepRunner(
-                self._model,
-                open_devices(device, threads, stack),
-                VerdictStore.default(),
-                context=self.context,
-                kv_blocks=blocks,
-                kv_dtype=choose_kv_dtype(self._model, kv_dtype),
-                limits=_LIMITS,
-                progress=progress,
-            )
-            stack.callback(self._runner.close)
-            self._engine = Engine(
-                self._runner,
-                Scheduler(BlockPool(blocks), _LIMITS),
-                release=stack.pop_all().close,
-                trace_steps=settings.debug >= 2,
-            )
+        blocks = ceil_div(self.context, BLOCK_TOKENS)
+        verdicts = VerdictStore.default()
+        verifier = Verifier(verdicts, enabled=settings.verify, progress=progress)
+        gate = SliceGate() if sliced else None
+        # It outlives this object, so it must not hold it.
+        make_runner = functools.partial(
+            _make_runner,
+            model=self._model,
+            verdicts=verdicts,
+            verifier=verifier,
+            context=self.context,
+            kv_blocks=blocks,
+            kv_dtype=choose_kv_dtype(self._model, kv_dtype),
+            may_round=choose_precision(precision) == "fast",
+            step_rows=step_rows,
+            gate=gate,
+        )
+        row = open_devices(
+            self._model,
+            device,
+            threads,
+            context=self.context,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+            kv_dtype=choose_kv_dtype(self._model, kv_dtype),
+            verdicts=verdicts,
+            verifier=verifier,
+        )
+        self._reasons = row.reasons
+        make_runner = functools.partial(
+            make_runner,
+            asked_devices=len(row.devices),
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+        )
+        self._runner = RecoverableRunner(row, make_runner, verdicts, verifier, progress)
+        for news in self._runner.take_news():
+            warnings.warn(news, DeviceWarning, stacklevel=2)
+        self._engine = Engine(
+            self._runner,
+            Scheduler(BlockPool(blocks), step_limits(row.devices, step_rows)),
+            release=self._runner.close,
+            trace_steps=settings.debug >= 2,
+            gate=gate,
+        )
         # Runs at close, when the object is dropped, or before the interpreter ends.
         self._close = weakref.finalize(self, self._engine.close)
         if settings.debug >= 1:
@@ -207,6 +254,25 @@ class LLM:
         end_ids = self.tokenizer.end_ids | self._turn_ends
         return self._start(tokens, end_ids, max_tokens, stop, progress, sampling)
 
+    def step(
+        self, *, max_dispatches: int | None = None, max_ms: float | None = None
+    ) -> SliceResult:
+        """For a model opened with `sliced=True`: hand at most one slice of work to a device.
+
+        A slice holds at most `max_dispatches` kernel runs, and `max_ms` milliseconds of device time
+        as far as measured times tell (one kernel run cannot be cut; None: no bound). Returns when
+        it is submitted; while the last slice runs, nothing is. Answers advance only through these
+        calls, so a thread that makes them reads its streams by `Stream.next_piece(0)`.
+
+        Raises RequestError.
+        """
+        if max_dispatches is not None and max_dispatches < 1:
+            raise RequestError(f"max_dispatches is {max_dispatches}; it must be at least 1.")
+        if max_ms is not None and not 0 < max_ms < math.inf:
+            raise RequestError(f"max_ms is {max_ms}; it must be above 0 and finite.")
+        seconds = None if max_ms is None else max_ms / 1e3
+        return self._engine.let_through(Bounds(max_dispatches, seconds))
+
     def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt that `chat` makes of `messages`. Raises TemplateError, TokenizerError."""
         if self._template is None:
@@ -282,9 +348,14 @@ class LLM:
         """The plan of the step that ran last."""
         return self._runner.plan
 
+    @property
+    def placement(self) -> str | None:
+        """A sentence on which layers are where; None if all of them are kept on one device."""
+        return split_sentence(self._runner.plan)
+
     def explain(self) -> str:
         """The plan of the step that ran last: what runs where, with which kernels and memory."""
-        return "\n".join((*self._model.notes, explain(self._runner.plan)))
+        return "\n".join((*self._model.notes, *self._reasons, explain(self._runner.plan)))
 
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:
@@ -346,3 +417,39 @@ class LLM:
                     f"The {what} holds token {token}; tokens are 0 to {vocabulary - 1}."
                 )
         return ids
+
+
+def _make_runner(
+    devices: Sequence[Device],
+    progress: Progress,
+    *,
+    model: Model,
+    verdicts: VerdictStore,
+    verifier: Verifier,
+    context: int,
+    kv_blocks: int,
+    kv_dtype: DType,
+    may_round: bool,
+    step_rows: int | None,
+    gate: SliceGate | None,
+    asked_devices: int,
+    gpu_layers: int | None,
+    stream_layers: bool,
+) -> StepRunner:
+    """When a device was lost for good, the layers are divided anew among those that are left."""
+    for device in devices if may_round else ():
+        device.allow_rounding()
+    return StepRunner(
+        model,
+        devices,
+        verdicts,
+        context=context,
+        kv_blocks=kv_blocks,
+        kv_dtype=kv_dtype,
+        limits=step_limits(devices, step_rows),
+        first_layers=gpu_layers if len(devices) == asked_devices else None,
+        stream_layers=stream_layers,
+        verifier=verifier,
+        gate=gate,
+        progress=progress,
+    )

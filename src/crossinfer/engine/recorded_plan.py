@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
+from crossinfer.engine.batch import ParameterTables
+from crossinfer.engine.layer_stream import LayerStream, last_uses
+from crossinfer.engine.slices import SlicedSegment, SliceGate
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.hal.buffer import Buffer, View
-from crossinfer.hal.kernel import Dispatch
+from crossinfer.hal.kernel import Dispatch, shape_text
 from crossinfer.hal.recording import DispatchCommand, Recording
 from crossinfer.hal.timer import TimedKernel, Timer
 from crossinfer.models.decoder import StepShape
-from crossinfer.plan.memory import Region
 from crossinfer.plan.plan import Plan, Segment
+
+_RESULT_BYTES = 256
+"""An output of up to so many bytes comes to the host with the step: the argmax of 64 rows."""
 
 
 class RecordedPlan:
     """Replays one plan. Owns its activations and parameters; weights and caches are shared."""
 
     def __init__(
-        self, plan: Plan, shape: StepShape, resident: Mapping[tuple[str, int], Buffer]
+        self,
+        plan: Plan,
+        shape: StepShape,
+        resident: Mapping[tuple[str, int], Buffer],
+        stream: LayerStream | None = None,
+        gate: SliceGate | None = None,
     ) -> None:
-        """`resident` holds constants and states by name and device. Raises DeviceError."""
+        """`resident` holds constants and states by name and device, `stream` the weights that come
+        to the first device for each step; `gate` lets segments through in pieces. Raises
+        DeviceError.
+        """
         self.plan = plan
         self.shape = shape
+        self.tables = ParameterTables(shape, plan.parameters)
         self._resident = resident
+        self._stream = stream
+        self._streamed = {} if stream is None else stream.views()
+        self._last_uses = last_uses([segment.streamed for segment in plan.segments])
         self._owned: list[Buffer] = []
+        self._brings_results = False
         try:
             self._arenas = [
-                self._alloc(number, arena.size, "activations")
+                [self._alloc(number, size, "activations") for size in arena.buffer_sizes()]
                 for number, arena in enumerate(plan.arenas)
             ]
             self._parameters = [
                 self._alloc(number, plan.parameters.size, "parameters")
                 for number in range(len(plan.devices))
             ]
-            self._recordings = [self._record(segment, None) for segment in plan.segments]
+            self._recordings: list[Recording | SlicedSegment] = [
+                self._record(segment, None) if gate is None else self._slice(segment, gate)
+                for segment in plan.segments
+            ]
+            self._results = {
+                output: (recording, number, self._row_bytes(output))
+                for segment, recording in zip(plan.segments, self._recordings, strict=True)
+                if isinstance(recording, Recording)
+                for number, output in enumerate(self._small_outputs(segment))
+            }
         except BaseException:
             self.free()
             raise
@@ -49,6 +76,7 @@ class RecordedPlan:
     def run(self, params: bytes) -> None:
         """Run the step on the packed inputs `params`, and wait. Raises DeviceError."""
         self._execute(self._recordings, params)
+        self._brings_results = True
 
     def run_timed(self, params: bytes) -> list[TimedKernel]:
         """Run with a timestamp around every dispatch, from recordings made for it.
@@ -61,6 +89,7 @@ class RecordedPlan:
             for segment, timer in zip(self.plan.segments, timers, strict=True)
         ]
         self._execute(recordings, params)
+        self._brings_results = False  # these recordings have none
         origins: dict[int, float] = {}
         timeline = []
         for segment, timer in zip(self.plan.segments, timers, strict=True):
@@ -77,8 +106,8 @@ class RecordedPlan:
     def describe(self) -> str:
         """Every command with the barriers between them, as lines of text."""
         lines = []
-        for recording in self._recordings:
-            for command in recording.commands:
+        for segment in self.plan.segments:
+            for command in self._record(segment, None).commands:
                 if isinstance(command, DispatchCommand):
                     if command.barrier is not None:
                         kinds = dict.fromkeys(h.kind.value for h in command.barrier.hazards)
@@ -89,10 +118,17 @@ class RecordedPlan:
 
     def download(self, output: str, rows: int) -> bytes:
         """The first `rows` rows of a graph output. Raises DeviceError."""
+        if self._brings_results and output in self._results:
+            recording, number, row_bytes = self._results[output]
+            return recording.read_result(number)[: rows * row_bytes]
         device = self.plan.outputs[output]
         view = self._activation(self.plan.graph.outputs[output], device)
-        row_bytes = view.size // self.plan.graph.outputs[output].type.shape[0]
+        row_bytes = self._row_bytes(output)
         return self.plan.devices[device].download(View(view.buffer, view.offset, rows * row_bytes))
+
+    def _row_bytes(self, output: str) -> int:
+        kind = self.plan.graph.outputs[output].type
+        return kind.storage.bytes_for(kind.shape[1:])
 
     def free(self) -> None:
         """Give the buffers back."""
@@ -100,28 +136,48 @@ class RecordedPlan:
             buffer.free()
         self._owned.clear()
 
-    def _alloc(self, device: int, size: int, label: str) -> Buffer | None:
-        if size == 0:  # a device that no node was placed on
-            return None
+    def _alloc(self, device: int, size: int, label: str) -> Buffer:
         shape = (size // DType.I32.block_bytes,)
         buffer = self.plan.devices[device].alloc(shape, DType.I32, label=label)
         self._owned.append(buffer)
         return buffer
 
-    def _execute(self, recordings: Sequence[Recording], params: bytes) -> None:
+    def _execute(self, recordings: Sequence[Recording | SlicedSegment], params: bytes) -> None:
+        stream = self._stream
+        try:
+            self._run_segments(recordings, params)
+            if stream is not None:
+                stream.begin_next()
+        except BaseException:
+            if stream is not None:
+                stream.forget()
+            raise
+
+    def _run_segments(self, recordings: Sequence[Recording | SlicedSegment], params: bytes) -> None:
         started: set[int] = set()
-        devices = self.plan.devices
+        devices, stream = self.plan.devices, self._stream
         # Whatever fails: nothing may be in flight afterwards, since the recordings are run again.
         with contextlib.ExitStack() as waits:
-            for segment, recording in zip(self.plan.segments, recordings, strict=True):
+            for number, (segment, recording) in enumerate(
+                zip(self.plan.segments, recordings, strict=True)
+            ):
+                layer = segment.streamed
+                if stream is not None and layer is not None:
+                    stream.wait_for(layer)
                 for transfer in segment.transfers:
                     source = self._activation(transfer.tensor, transfer.source)
                     target = self._activation(transfer.tensor, transfer.target)
                     data = devices[transfer.source].download(source)
                     devices[transfer.target].write(target, data)
                 given = b"" if segment.device in started else params
-                waits.callback(devices[segment.device].submit(recording, given).wait)
+                if isinstance(recording, SlicedSegment):
+                    fence = recording.submit(given)
+                else:
+                    fence = devices[segment.device].submit(recording, given)
+                waits.callback(fence.wait)
                 started.add(segment.device)
+                if stream is not None and layer is not None and self._last_uses[layer] == number:
+                    stream.computes(layer, fence)
 
     def _record(self, segment: Segment, timer: Timer | None) -> Recording:
         device = self.plan.devices[segment.device]
@@ -132,38 +188,57 @@ class RecordedPlan:
             recorder.dispatch(dispatch)
             if timer is not None:
                 recorder.timestamp(timer, 2 * number + 1)
+        if timer is None:
+            for output in self._small_outputs(segment):
+                tensor = self.plan.graph.outputs[output]
+                recorder.result(self._activation(tensor, segment.device))
         return recorder.finish()
+
+    def _small_outputs(self, segment: Segment) -> list[str]:
+        """What a segment makes for the host and is worth bringing along with each step."""
+        made = {t for step in segment.steps for t in step.node.outputs.values()}
+        return [
+            name
+            for name, tensor in self.plan.graph.outputs.items()
+            if tensor in made and tensor.type.storage.bytes_for(tensor.type.shape) <= _RESULT_BYTES
+        ]
+
+    def _slice(self, segment: Segment, gate: SliceGate) -> SlicedSegment:
+        dispatches = [dispatch for _, dispatch in self._dispatches(segment)]
+        device = self.plan.devices[segment.device]
+        return SlicedSegment(device, dispatches, self._parameters[segment.device], gate)
 
     def _dispatches(self, segment: Segment) -> Iterator[tuple[Node, Dispatch]]:
         for step in segment.steps:
             names = (*step.node.operand_types(), *step.lowering.scratch)
             views = {name: self._view(step.node, name, segment.device) for name in names}
-            for dispatch in step.lowering.bind(views, step.node.name):
+            shape = shape_text(step.node.operand_types())
+            for dispatch in step.lowering.bind(views, step.node.name, shape):
                 yield step.node, dispatch
 
     def _view(self, node: Node, operand: str, device: int) -> View:
         tensor = node.inputs.get(operand) or node.outputs.get(operand)
         if tensor is None:
-            scratch = self.plan.arenas[device].regions[node, operand]
-            return self._region(self._arenas[device], scratch)
+            return self._region(device, (node, operand))
         root = self.plan.roots[tensor]
         match root.source:
             case Source.INPUT:
-                region = self.plan.parameters.regions[root.name]
-                return self._region(self._parameters[device], region)
+                buffer, region = self._parameters[device], self.plan.parameters.regions[root.name]
+                return View(buffer, region.offset, region.size)
+            case Source.CONSTANT if device == 0 and root.name in self._streamed:
+                return self._streamed[root.name]
             case Source.CONSTANT | Source.STATE:
                 return self._resident[root.name, device].view()
             case Source.NODE:
                 return self._activation(tensor, device)
 
     def _activation(self, tensor: Tensor, device: int) -> View:
-        region = self.plan.arenas[device].regions[self.plan.roots[tensor]]
-        return self._region(self._arenas[device], region)
+        return self._region(device, self.plan.roots[tensor])
 
-    @staticmethod
-    def _region(buffer: Buffer | None, region: Region) -> View:
-        assert buffer is not None, "a region implies a buffer"
-        return View(buffer, region.offset, region.size)
+    def _region(self, device: int, key: Hashable) -> View:
+        arena = self.plan.arenas[device]
+        number, offset = arena.place(arena.regions[key])
+        return View(self._arenas[device][number], offset, arena.regions[key].size)
 
 
 def _timer(plan: Plan, segment: Segment) -> Timer:

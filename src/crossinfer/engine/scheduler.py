@@ -49,6 +49,12 @@ class Scheduler:
         """Every sequence that has not ended."""
         return [*self._running, *self._waiting]
 
+    def restart(self) -> None:
+        """The KV cache is gone: whatever runs is computed again from its first token."""
+        for sequence in self._running:
+            self._pool.release(sequence.blocks)
+            sequence.restart()
+
     def next(self) -> ScheduledStep | None:
         """The next step; None if nothing is left to compute. Sequences that ended are dropped."""
         self._drop_ended()

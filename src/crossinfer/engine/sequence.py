@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,17 @@ from crossinfer.engine.sampling import Sampler, SamplingParams, non_finite_logit
 from crossinfer.text.detokenizer import Detokenizer
 from crossinfer.text.stops import StopFilter
 
-Outcome = str | Array | Generation | CrossinferError
-"""What a caller finds in its queue: pieces of text or rows of logits, then the end or an error."""
+
+@dataclasses.dataclass(frozen=True)
+class Notice:
+    """Something that the caller should know while its request goes on."""
+
+    text: str
+
+
+Outcome = str | Array | Notice | Generation | CrossinferError
+"""What a caller finds in its queue: pieces of text or rows of logits, notices between them, then
+the end or an error."""
 
 
 class EngineSequence(abc.ABC):
@@ -32,6 +42,7 @@ class EngineSequence(abc.ABC):
         self.done = False
         self.cancelled = False
         self._progress = progress
+        self._read = 0
 
     @property
     def missing(self) -> int:
@@ -61,12 +72,18 @@ class EngineSequence(abc.ABC):
     def advance(self, rows: int) -> None:
         """`rows` more tokens are in the KV cache."""
         self.computed += rows
-        if self.computed <= self.prompt_length:
+        if self._read < self.computed <= self.prompt_length:  # nothing is told twice
+            self._read = self.computed
             self._progress("Reading the prompt", self.computed, self.prompt_length)
 
     def restart(self) -> None:
         """The KV cache was given up; everything is to be computed again."""
         self.computed = 0
+
+    def tell(self, text: str) -> None:
+        """Let the caller know of something; the request goes on."""
+        if not self.done:
+            self.outcomes.put(Notice(text))
 
     def fail(self, error: CrossinferError) -> None:
         """End with an error."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import RequestError
-from crossinfer.core.settings import read_settings
+from crossinfer.core.settings import PRECISIONS, read_settings
 from crossinfer.core.shapes import ceil_div
+from crossinfer.engine.automatic import open_automatic
+from crossinfer.engine.batch import step_limits
+from crossinfer.engine.device_row import Choice, DeviceRow, Devices, open_row
 from crossinfer.engine.step import step_shape
+from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
+from crossinfer.graph.graph import Graph
 from crossinfer.hal.device import Device
-from crossinfer.hal.registry import open_device
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model
+from crossinfer.plan.fit import fit_split
 from crossinfer.plan.plan import Plan, make_plan
 
 DEFAULT_CONTEXT = 4096
-
-Devices = str | Device | Sequence[str | Device]
 
 
 def choose_context(model: Model, asked: int | None) -> int:
@@ -34,6 +36,14 @@ def choose_context(model: Model, asked: int | None) -> int:
     return asked
 
 
+def choose_precision(asked: str | None) -> str:
+    """The precision asked for, or that of the settings. Raises RequestError."""
+    precision = read_settings().precision if asked is None else asked
+    if precision not in PRECISIONS:
+        raise RequestError(f"precision is {precision}; it must be {' or '.join(PRECISIONS)}.")
+    return precision
+
+
 def choose_kv_dtype(model: Model, asked: str | None) -> DType:
     """How keys and values are kept. Raises RequestError for an unknown name."""
     if asked is None:
@@ -44,38 +54,74 @@ def choose_kv_dtype(model: Model, asked: str | None) -> DType:
     return names[asked]
 
 
-def open_devices(wanted: Devices, threads: int | None, stack: contextlib.ExitStack) -> list[Device]:
-    """The devices, those that are opened here closed by `stack`.
+def open_devices(
+    model: Model,
+    wanted: Devices,
+    threads: int | None,
+    *,
+    context: int | None,
+    gpu_layers: int | None,
+    stream_layers: bool,
+    kv_dtype: DType,
+    verdicts: VerdictStore,
+    verifier: Verifier,
+) -> DeviceRow:
+    """The devices for a model, opened where they are names; see `open_row` and `open_automatic`.
 
-    `auto` stands for what the setting `device` names, one or several with commas between.
-    Raises DeviceError, RequestError.
+    Raises DeviceError, RequestError, PlanError.
     """
-    if threads is not None and threads < 1:
-        raise RequestError(f"threads is {threads}; it must be at least 1.")
-    settings = read_settings()
-    devices = []
-    for device in [wanted] if isinstance(wanted, str | Device) else wanted:
-        if isinstance(device, Device):
-            devices.append(device)
-            continue
-        for name in settings.device.split(",") if device == "auto" else [device]:
-            opened = open_device(name.strip(), threads=threads or settings.threads)
-            devices.append(stack.enter_context(opened))
-    return devices
+
+    def plan_on(devices: Sequence[Device]) -> Plan:
+        return preview_plan(
+            model,
+            devices,
+            context,
+            gpu_layers=gpu_layers,
+            stream_layers=stream_layers,
+            kv_dtype=kv_dtype,
+            verdicts=verdicts,
+        )
+
+    def automatic(threads: int | None) -> Choice:
+        return open_automatic(threads, plan_on, verdicts, verifier)
+
+    return open_row(wanted, threads, automatic)
 
 
-def preview_plan(model: Model, devices: Sequence[Device], context: int | None = None) -> Plan:
+def preview_plan(
+    model: Model,
+    devices: Sequence[Device],
+    context: int | None = None,
+    *,
+    gpu_layers: int | None = None,
+    stream_layers: bool = False,
+    kv_dtype: DType | None = None,
+    verdicts: VerdictStore | None = None,
+) -> Plan:
     """The plan of a step that generates one token, made without loading weights.
 
     Raises FormatError, PlanError, RequestError.
     """
-    positions = choose_context(model, context)
-    shape = step_shape(
-        rows=1,
-        sequences=1,
-        logits_rows=1,
-        context=positions,
-        kv_blocks=ceil_div(positions, BLOCK_TOKENS),
-        kv_dtype=choose_kv_dtype(model, None),
+    positions, verdicts = choose_context(model, context), verdicts or VerdictStore.default()
+    kv_dtype = kv_dtype or choose_kv_dtype(model, None)
+
+    def graph(rows: int, sequences: int, logits_rows: int) -> Graph:
+        shape = step_shape(
+            rows=rows,
+            sequences=sequences,
+            logits_rows=logits_rows,
+            context=positions,
+            kv_blocks=ceil_div(positions, BLOCK_TOKENS),
+            kv_dtype=kv_dtype,
+        )
+        return model.graph(shape)
+
+    limits = step_limits(devices)
+    split = fit_split(
+        graph(limits.rows, limits.sequences, limits.logits_rows),
+        devices,
+        verdicts,
+        first_layers=gpu_layers,
+        stream=stream_layers,
     )
-    return make_plan(model.graph(shape), devices, VerdictStore.default())
+    return make_plan(graph(1, 1, 1), devices, verdicts, split=split)

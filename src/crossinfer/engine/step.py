@@ -1,4 +1,4 @@
-"""The step: owns weights, KV cache, parameters and recordings; runs a batch on the devices."""
+"""The step: plans and records buckets of batches, and runs batches on the devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.recorded_plan import RecordedPlan
+from crossinfer.engine.residents import Residents
+from crossinfer.engine.slices import SliceGate
+from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
-from crossinfer.graph.graph import Tensor
-from crossinfer.hal.buffer import Buffer
 from crossinfer.hal.device import Device
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.decoder import StepShape
 from crossinfer.models.model import Model
+from crossinfer.plan.fit import fit_split
 from crossinfer.plan.plan import Plan, make_plan
 
 # Recorded buckets kept at once; each holds activation memory.
@@ -59,27 +61,45 @@ class StepRunner:
         kv_blocks: int,
         kv_dtype: DType,
         limits: BatchLimits,
+        first_layers: int | None = None,
+        stream_layers: bool = False,
+        verifier: Verifier | None = None,
+        gate: SliceGate | None = None,
         progress: Progress = no_progress,
     ) -> None:
         """Plans the smallest bucket and uploads the weights. Raises PlanError, DeviceError.
 
         `context` is the longest sequence, `kv_blocks` the size of the cache without the padding
-        block. `progress` counts the kernels that are prepared, then bytes of weights.
+        block. `first_layers` is how many layers the first device keeps (None: as many as fit);
+        `stream_layers` has the others streamed to it, rather than given to the devices that follow.
+        `verifier` looks at the kernels of each plan first; None trusts them. `gate` lets steps
+        through in pieces. `progress` counts the kernels that are prepared, then bytes of weights.
         """
         self._model = model
         self._devices = devices
         self._verdicts = verdicts
+        self._verifier = verifier or Verifier(verdicts, enabled=False)
+        self._gate = gate
         self._context = context
         self._kv_blocks = kv_blocks
         self._kv_dtype = kv_dtype
-        self._resident: dict[tuple[str, int], Buffer] = {}
-        self._state_devices: dict[str, int] = {}
+        self._residents = Residents(model)
         self._recorded: OrderedDict[StepShape, RecordedPlan] = OrderedDict()
-        self._reserved_bytes = self._largest_activations(limits)
+        self._last: tuple[tuple[int, int, int], RecordedPlan] | None = None
+        """The sizes of the last batch, and the bucket that ran it."""
+        self._split = fit_split(
+            model.graph(self._shape(limits.rows, limits.sequences, limits.logits_rows)),
+            devices,
+            verdicts,
+            first_layers=first_layers,
+            stream=stream_layers,
+        )
         self._trace_commands = read_settings().debug >= 3
         self._progress = progress
         try:
             self._plan = self._record(self._shape(1, 1, 1)).plan
+            if gate is not None:
+                self._verify_all(limits.rows)
         except BaseException:
             self.close()  # the devices may be the caller's, who goes on with them
             raise
@@ -97,7 +117,7 @@ class StepRunner:
         """
         recorded = self._find(batch)
         self._plan = recorded.plan
-        params = batch.pack(recorded.shape, recorded.plan.parameters)
+        params = recorded.tables.fill(batch)
         kernels: list[TimedKernel] = []
         if timed:
             kernels = recorded.run_timed(params)
@@ -114,7 +134,8 @@ class StepRunner:
         return StepResult(argmax, logits, kernels)
 
     def memory(self) -> dict[str, int]:
-        """Bytes on the devices: `weights` (tables included), `kv`, `activations`.
+        """Bytes on the devices: `weights` (tables and the slots of streamed layers included), `kv`,
+        `activations`; and `streamed`, the bytes of streamed layers in the host's memory.
 
         As it was when a bucket was recorded last.
         """
@@ -124,10 +145,9 @@ class StepRunner:
         """Free everything on the devices, which stay open."""
         for recorded in self._recorded.values():
             recorded.free()
-        for buffer in self._resident.values():
-            buffer.free()
+        self._residents.free()
         self._recorded.clear()
-        self._resident.clear()
+        self._last = None
 
     def _shape(self, rows: int, sequences: int, logits_rows: int) -> StepShape:
         return step_shape(
@@ -140,83 +160,69 @@ class StepRunner:
         )
 
     def _find(self, batch: Batch) -> RecordedPlan:
-        shape = self._shape(batch.rows, len(batch.chunks), batch.logits_rows)
+        sizes = (batch.rows, len(batch.chunks), batch.logits_rows)
+        last = self._last
+        if last is not None and last[0] == sizes:
+            return last[1]
+        shape = self._shape(*sizes)
         if shape in self._recorded:
             self._recorded.move_to_end(shape)
-            return self._recorded[shape]
-        return self._record(shape)
+            recorded = self._recorded[shape]
+        else:
+            self._last = None  # its bucket may be given up
+            recorded = self._record(shape)
+        self._last = sizes, recorded
+        return recorded
+
+    def _verify_all(self, most_rows: int) -> None:
+        """Verify the kernels of every bucket now, since that can't be cut into slices later."""
+        rows = 1
+        while rows <= _bucket(most_rows):
+            self._settled_plan(self._shape(rows, 1, 1))
+            rows *= 2
+
+    def _settled_plan(self, shape: StepShape) -> Plan:
+        graph = self._model.graph(shape)
+        return self._verifier.settle(
+            lambda: make_plan(
+                graph,
+                self._devices,
+                self._verdicts,
+                self._residents.state_devices,
+                progress=self._progress,
+                split=self._split,
+            )
+        )
 
     def _record(self, shape: StepShape) -> RecordedPlan:
-        graph = self._model.graph(shape)
-        plan = make_plan(
-            graph,
-            self._devices,
-            self._verdicts,
-            self._state_devices,
-            self._reserved_bytes,
-            self._progress,
-        )
-        self._upload_missing(plan)
+        plan = self._settled_plan(shape)
+        self._residents.bring(plan, self._progress)
         self._forget(keep=_MAX_RECORDED - 1)
         try:
-            recorded = RecordedPlan(plan, shape, self._resident)
+            recorded = self._recorded_plan(plan, shape)
         except OutOfDeviceMemory:
             if not self._recorded:
                 raise
             self._forget(keep=0)  # recorded buckets are only a cache
-            recorded = RecordedPlan(plan, shape, self._resident)
+            recorded = self._recorded_plan(plan, shape)
         self._recorded[shape] = recorded
         self._memory = self._measured()
         if self._trace_commands:
             print(f"commands of {shape}:\n{recorded.describe()}", file=sys.stderr)
         return recorded
 
+    def _recorded_plan(self, plan: Plan, shape: StepShape) -> RecordedPlan:
+        residents = self._residents
+        return RecordedPlan(plan, shape, residents.buffers, residents.stream, self._gate)
+
     def _measured(self) -> dict[str, int]:
-        kv = {key for key in self._resident if key[0] in self._state_devices}
-        return {
-            "weights": sum(b.size_in_bytes for k, b in self._resident.items() if k not in kv),
-            "kv": sum(self._resident[key].size_in_bytes for key in kv),
-            "activations": sum(recorded.size_in_bytes for recorded in self._recorded.values()),
-        }
+        activations = sum(recorded.size_in_bytes for recorded in self._recorded.values())
+        return {**self._residents.memory(), "activations": activations}
 
     def _forget(self, keep: int) -> None:
         """Give up the buckets that were used longest ago."""
         while len(self._recorded) > keep:
             self._recorded.popitem(last=False)[1].free()
-
-    def _largest_activations(self, limits: BatchLimits) -> int:
-        """Bytes that the largest bucket needs beside weights and cache, if that matters."""
-        if all(device.info.memory_bytes is None for device in self._devices):
-            return 0
-        shape = self._shape(limits.rows, limits.sequences, limits.logits_rows)
-        plan = make_plan(self._model.graph(shape), self._devices, self._verdicts)
-        return max(arena.size for arena in plan.arenas) + plan.parameters.size
-
-    def _upload_missing(self, plan: Plan) -> None:
-        wanted = [
-            (number, tensor)
-            for number in range(len(plan.devices))
-            for tensor in plan.constants_on(number)
-            if (tensor.name, number) not in self._resident
-        ]
-        sizes = [t.type.storage.bytes_for(t.type.shape) for _, t in wanted]
-        done = 0
-        for (number, tensor), size in zip(wanted, sizes, strict=True):
-            self._resident[tensor.name, number] = self._upload(plan.devices[number], tensor)
-            done += size
-            self._progress("Loading weights", done, sum(sizes))
-        for number, device in enumerate(plan.devices):
-            for tensor in plan.states_on(number):
-                if (tensor.name, number) not in self._resident:
-                    kind = tensor.type
-                    buffer = device.alloc(kind.shape, kind.storage, kind.role, tensor.name)
-                    self._resident[tensor.name, number] = buffer
-                    self._state_devices[tensor.name] = number
-
-    def _upload(self, device: Device, tensor: Tensor) -> Buffer:
-        data = self._model.constant(tensor)
-        kind = tensor.type
-        return device.upload(data, kind.shape, kind.storage, kind.role, tensor.name)
 
 
 def step_shape(

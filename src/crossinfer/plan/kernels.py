@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from crossinfer.graph.graph import Node
 from crossinfer.graph.op import Op, Operands
 from crossinfer.hal.device import Device
-from crossinfer.hal.kernel import Lowering
+from crossinfer.hal.kernel import Lowering, shape_text
 from crossinfer.hal.verdicts import VerdictStore
 
 
@@ -29,19 +29,26 @@ class KernelSelector:
         return self._selected[key]
 
     def _best(self, op: Op, types: Operands, device: Device) -> Lowering | None:
+        shape = shape_text(types)
         for lowering in device.lower(op, types):
-            if not any(self._verdicts.is_barred(device.info, k) for k in lowering.kernel_names):
+            barred = (
+                self._verdicts.is_barred(device.info, k, shape) for k in lowering.kernel_names
+            )
+            if not any(barred):
                 return lowering
         return None
 
     def why_not(self, node: Node, device: int) -> str:
         """Why `select` gives None."""
         chosen = self.devices[device]
+        shape = shape_text(node.operand_types())
         reasons = [
-            f"{kernel} is barred ({verdict.reason})"
+            f"{kernel} is barred{' at this shape' if verdict.shape else ''} "
+            f"({verdict.reason.partition(chr(10))[0]})"
             for lowering in chosen.lower(node.op, node.operand_types())
             for kernel in lowering.kernel_names
-            if (verdict := self._verdicts.find(chosen.info, kernel)) and not verdict.passed
+            if (verdict := self._verdicts.find(chosen.info, kernel, shape)) and not verdict.passed
         ]
-        name = node.op.variant(node.operand_types())
-        return f"{chosen.info.name}: {'; '.join(reasons) or f'it has no kernel for {name}'}"
+        types = node.operand_types()
+        nothing = chosen.refusal(node.op, types) or f"it has no kernel for {node.op.variant(types)}"
+        return f"{chosen.info.name}: {'; '.join(reasons) or nothing}"

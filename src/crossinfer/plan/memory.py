@@ -7,7 +7,9 @@ Inference" (2020).
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from crossinfer.core.shapes import align_up
@@ -37,10 +39,25 @@ class Region:
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """One buffer for many tensors: its size, and each key's region."""
+    """Memory for many tensors: its size, and each key's region.
+
+    One buffer, or several where it is cut: `cuts` are the offsets at which a further one starts,
+    ascending. No region crosses a cut.
+    """
 
     size: int
     regions: Mapping[Hashable, Region]
+    cuts: tuple[int, ...] = ()
+
+    def buffer_sizes(self) -> list[int]:
+        """The bytes of each buffer, in order; none for an empty arena."""
+        borders = [0, *self.cuts, self.size]
+        return [end - start for start, end in itertools.pairwise(borders)] if self.size else []
+
+    def place(self, region: Region) -> tuple[int, int]:
+        """The number of the region's buffer, and its offset there."""
+        number = bisect.bisect_right(self.cuts, region.offset)
+        return number, region.offset - (self.cuts[number - 1] if number else 0)
 
 
 def pack(intervals: Sequence[Interval]) -> Arena:
@@ -61,6 +78,29 @@ def pack(intervals: Sequence[Interval]) -> Arena:
     return Arena(
         align_up(size, VIEW_ALIGNMENT), {interval.key: region for interval, region in placed}
     )
+
+
+def pack_apart(intervals: Sequence[Interval]) -> Arena:
+    """As `pack`, but intervals that meet in time never share a buffer either.
+
+    The "greedy by size" strategy of the same paper for shared objects: each interval takes the
+    first buffer that nothing holds during its life, and being the largest left it decides the size
+    of a buffer that it opens.
+    """
+    buffers: list[list[Interval]] = []
+    for interval in sorted(intervals, key=lambda i: (-i.size, i.first)):
+        free = (held for held in buffers if not any(other.meets(interval) for other in held))
+        found = next(free, None)
+        if found is None:
+            found = []
+            buffers.append(found)
+        found.append(interval)
+    regions: dict[Hashable, Region] = {}
+    starts = [0]
+    for held in buffers:
+        regions |= {interval.key: Region(starts[-1], interval.size) for interval in held}
+        starts.append(starts[-1] + align_up(held[0].size, VIEW_ALIGNMENT))
+    return Arena(starts[-1], regions, tuple(starts[1:-1]))
 
 
 def consecutive(sizes: Mapping[str, int]) -> Arena:

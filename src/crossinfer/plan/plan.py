@@ -14,8 +14,10 @@ from crossinfer.hal.kernel import Lowering
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.plan.fusion import fuse
 from crossinfer.plan.kernels import KernelSelector
-from crossinfer.plan.memory import Arena, Interval, consecutive, pack
+from crossinfer.plan.layers import Split, count_layers, whole
+from crossinfer.plan.memory import Arena, Interval, consecutive, pack, pack_apart
 from crossinfer.plan.placement import Placed, place, storage_roots
+from crossinfer.plan.split import slot_arenas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +40,15 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Consecutive steps of one device: one recording. The transfers come before it."""
+    """Consecutive steps of one device: one recording. The transfers come before it.
+
+    `streamed` is the layer whose weights must have come before it runs, if they are streamed.
+    """
 
     device: int
     transfers: tuple[Transfer, ...]
     steps: tuple[Step, ...]
+    streamed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +65,15 @@ class Plan:
     roots: Mapping[Tensor, Tensor]
     outputs: Mapping[str, int]
     """The device that holds each output."""
+    split: Split
+    slots: Mapping[int, Arena]
+    """Where the weights of each streamed layer lie in its slot on the first device, by name."""
 
     def constants_on(self, device: int) -> list[Tensor]:
-        """The constants that nodes of a device read, each once, in order."""
-        return self._owned(device, Source.CONSTANT)
+        """The constants that a device keeps for its nodes, each once, in order."""
+        coming = {name for arena in self.slots.values() for name in arena.regions}
+        kept = self._owned(device, Source.CONSTANT)
+        return [tensor for tensor in kept if device != 0 or tensor.name not in coming]
 
     def states_on(self, device: int) -> list[Tensor]:
         return self._owned(device, Source.STATE)
@@ -84,26 +95,29 @@ def make_plan(
     devices: Sequence[Device],
     verdicts: VerdictStore,
     pinned: Mapping[str, int] | None = None,
-    reserved_bytes: int = 0,
     progress: Progress = no_progress,
+    *,
+    split: Split | None = None,
 ) -> Plan:
     """The plan for `graph` on `devices`, most preferred first. Raises PlanError.
 
-    `pinned` gives the devices (positions in the row) of states that exist already;
-    `reserved_bytes` of each device's memory are left for activations. `progress` counts nodes: a
-    device may have to compile their kernels.
+    `pinned` gives the devices (positions in the row) of states that exist already. `split` says
+    where the layers go (see `plan.fit`); None means all of them for the first device. `progress`
+    counts nodes: a device may have to compile their kernels.
     """
     if not devices:
         raise PlanError("No device was given to plan for.")
     selector = KernelSelector(devices, verdicts)
-    placed = place(graph, selector, pinned or {}, reserved_bytes, progress)
+    if split is None:
+        split = whole(count_layers(graph))
+    slots = slot_arenas(graph, split, devices[0])
+    placed = place(graph, selector, split, pinned or {}, progress)
     graph, placed = fuse(graph, placed, selector)
     steps = [
-        Step(node, _lowering(selector, node, device), reason)
-        for node, (device, reason) in placed.items()
+        Step(node, _lowering(selector, node, p.device), p.reason) for node, p in placed.items()
     ]
     roots = storage_roots(graph)
-    segments = _segments(steps, placed)
+    segments = _segments(steps, placed, split.streamed)
     outputs = {
         name: next(p.device for node, p in placed.items() if tensor in node.outputs.values())
         for name, tensor in graph.outputs.items()
@@ -112,12 +126,14 @@ def make_plan(
         graph=graph,
         devices=tuple(devices),
         segments=segments,
-        arenas=_arenas(segments, roots, graph, len(devices)),
+        arenas=_arenas(segments, roots, graph, devices),
         parameters=consecutive(
             {name: t.type.storage.bytes_for(t.type.shape) for name, t in graph.inputs.items()}
         ),
         roots=roots,
         outputs=outputs,
+        split=split,
+        slots=slots,
     )
 
 
@@ -128,11 +144,18 @@ def _lowering(selector: KernelSelector, node: Node, device: int) -> Lowering:
     return lowering
 
 
-def _segments(steps: Sequence[Step], placed: Mapping[Node, Placed]) -> tuple[Segment, ...]:
+def _segments(
+    steps: Sequence[Step], placed: Mapping[Node, Placed], streamed: frozenset[int]
+) -> tuple[Segment, ...]:
+    def run_of(step: Step) -> tuple[int, int | None]:
+        """The device, and on the first one the layer, if it is streamed."""
+        device, _, section = placed[step.node]
+        return device, section if device == 0 and section in streamed else None
+
     segments: list[Segment] = []
     home: dict[Tensor, int] = {}
     present: set[tuple[Tensor, int]] = set()
-    for device, run in itertools.groupby(steps, key=lambda step: placed[step.node].device):
+    for (device, layer), run in itertools.groupby(steps, key=run_of):
         members = tuple(run)
         transfers = []
         for step in members:
@@ -143,16 +166,19 @@ def _segments(steps: Sequence[Step], placed: Mapping[Node, Placed]) -> tuple[Seg
             for tensor in step.node.outputs.values():
                 home[tensor] = device
                 present.add((tensor, device))
-        segments.append(Segment(device, tuple(transfers), members))
+        segments.append(Segment(device, tuple(transfers), members, layer))
     return tuple(segments)
 
 
 def _arenas(
-    segments: Sequence[Segment], roots: Mapping[Tensor, Tensor], graph: Graph, devices: int
+    segments: Sequence[Segment],
+    roots: Mapping[Tensor, Tensor],
+    graph: Graph,
+    devices: Sequence[Device],
 ) -> tuple[Arena, ...]:
     """Each device's activations packed by their lives, counted in nodes of the whole plan."""
-    lives: list[dict[Tensor, tuple[int, int]]] = [{} for _ in range(devices)]
-    scratch: list[list[Interval]] = [[] for _ in range(devices)]
+    lives: list[dict[Tensor, tuple[int, int]]] = [{} for _ in devices]
+    scratch: list[list[Interval]] = [[] for _ in devices]
 
     def touch(device: int, tensor: Tensor, time: int) -> None:
         root = roots[tensor]
@@ -173,16 +199,16 @@ def _arenas(
                 scratch[segment.device].append(Interval(key, size, time, time))
             time += 1
     for tensor in graph.outputs.values():
-        for device in range(devices):
+        for device in range(len(devices)):
             if roots[tensor] in lives[device]:
                 touch(device, tensor, time)
     return tuple(
-        pack(
+        (pack_apart if devices[device].one_access_per_buffer else pack)(
             [
                 Interval(root, root.type.storage.bytes_for(root.type.shape), first, last)
                 for root, (first, last) in lives[device].items()
             ]
             + scratch[device]
         )
-        for device in range(devices)
+        for device in range(len(devices))
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from crossinfer.formats.activations import ActivationBlocks
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
 from crossinfer.hal.buffer import Role
+from crossinfer.hal.kernel import Lowering
 from crossinfer.plan.placement import packed_bytes
 from crossinfer.plan.plan import Plan
 
@@ -51,7 +53,7 @@ def count_work(plan: Plan) -> Work:
         for step in segment.steps:
             weights = _matrices(step.node)
             operations = sum(2 * tensor.type.shape[0] * tensor.type.shape[1] for tensor in weights)
-            products["x" in step.lowering.quantized] += operations
+            products[_is_integer(step.lowering)] += operations
             weight_bytes += sum(packed_bytes(tensor, device) for tensor in weights)
             if not results.isdisjoint(step.node.outputs.values()):
                 head += operations
@@ -82,3 +84,8 @@ def _matrices(node: Node) -> list[Tensor]:
         and tensor.type.role is Role.WEIGHT
         and len(tensor.type.shape) == 2
     ]
+
+
+def _is_integer(lowering: Lowering) -> bool:
+    """Whether its products are of integers; bfloat16 counts as a float."""
+    return isinstance(lowering.quantized.get("x"), ActivationBlocks)

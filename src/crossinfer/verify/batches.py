@@ -17,11 +17,15 @@ _SPARE_BLOCKS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The sizes of a batch: (rows, kv_len) of each sequence, and padding."""
+    """The sizes of a batch: (rows, kv_len) of each sequence, and padding.
+
+    `columns` is B, if it is to be more than one more than the longest sequence needs.
+    """
 
     sequences: tuple[tuple[int, int], ...]
     padding_rows: int = 0
     padding_sequences: int = 0
+    columns: int | None = None
 
     @property
     def rows(self) -> int:
@@ -35,7 +39,9 @@ class Layout:
 
     @property
     def table_blocks(self) -> int:
-        """B: one more than the longest sequence needs."""
+        """B."""
+        if self.columns is not None:
+            return self.columns
         return 1 + max(ceil_div(length, BLOCK_TOKENS) for _, length in self.sequences)
 
     @property

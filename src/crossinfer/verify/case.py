@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.formats.activations import ActivationBlocks
+from crossinfer.formats.activations import Rounding
 from crossinfer.formats.blocks import dequantize
 from crossinfer.graph.batch import PADDING_BLOCK
 from crossinfer.graph.op import Op
@@ -20,6 +20,9 @@ from crossinfer.verify.data import Random, random_stored
 Stored = Mapping[str, Array]
 """Tensors by operand name, as arrays whose bytes are their storage."""
 
+Make = Callable[[Random], dict[str, Array]]
+"""Gives fresh inputs."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
@@ -28,7 +31,7 @@ class Case:
     op: Op
     inputs: Mapping[str, Operand]
     shape_class: str
-    make: Callable[[Random], dict[str, Array]]
+    make: Make
 
     @property
     def variant(self) -> str:
@@ -61,22 +64,22 @@ class Case:
         return {**self.inputs, **self.outputs()}
 
     def expected(
-        self, stored: Stored, quantized: Mapping[str, ActivationBlocks] | None = None
+        self, stored: Stored, quantized: Mapping[str, Rounding] | None = None
     ) -> dict[str, Array]:
         """What the outputs and the inputs changed in place must hold, in float64 or int32.
 
         `quantized` tells which operands a kernel rounds first (see `hal.kernel.Lowering`).
         """
-        values = self.values(stored)
-        for name, blocks in (quantized or {}).items():
-            values[name] = blocks.round(stored[name].reshape(values[name].shape))
+        values = {name: self.values(stored, name) for name in self.inputs}
+        for name, rounding in (quantized or {}).items():
+            values[name] = rounding.round(values[name])
         with np.errstate(all="ignore"):  # infinities and NaN are among the inputs
             made = self.op.compute(values)
         return made | {name: values[name] for name in self.updated()}
 
-    def values(self, stored: Stored) -> dict[str, Array]:
-        """The inputs' values in float64 (or int32): nothing that the op keeps there is rounded."""
-        return {name: _widen(stored[name], operand) for name, operand in self.inputs.items()}
+    def values(self, stored: Stored, name: str) -> Array:
+        """An input's values in float64 (or int32): nothing that the op keeps there is rounded."""
+        return _widen(stored[name], self.inputs[name])
 
     def defined(self, name: str, stored: Stored) -> slice:
         """The part of an output's first dimension that the op's meaning defines: no padding."""

@@ -9,16 +9,24 @@ import functools
 
 from crossinfer.verify.case import Case
 from crossinfer.verify.cases_attention import attention_cases
-from crossinfer.verify.cases_linear import embed_cases, linear_cases
-from crossinfer.verify.cases_rope import rope_kv_cases
+from crossinfer.verify.cases_linear import (
+    embed_cases,
+    gated_linear_cases,
+    linear_cases,
+    qkv_linear_cases,
+)
+from crossinfer.verify.cases_rope import rope_attention_cases, rope_kv_cases
 from crossinfer.verify.cases_rows import argmax_cases, rms_norm_cases, swiglu_cases, top_k_cases
 
 _MAKERS = {
     "embed": embed_cases,
     "rms_norm": rms_norm_cases,
     "linear": linear_cases,
+    "gated_linear": gated_linear_cases,
+    "qkv_linear": qkv_linear_cases,
     "rope_kv": rope_kv_cases,
     "attention": attention_cases,
+    "rope_attention": rope_attention_cases,
     "swiglu": swiglu_cases,
     "argmax": argmax_cases,
     "top_k": top_k_cases,

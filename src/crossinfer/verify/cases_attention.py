@@ -57,11 +57,11 @@ def _attention(
         "cache": cache,
         **batch_tables(layout),
     }
-    make = functools.partial(_inputs, layout=layout, width=query_heads * D, cache=cache)
+    make = functools.partial(attention_inputs, layout=layout, width=query_heads * D, cache=cache)
     return Case(Attention(D, D**-0.5, window), inputs, shape_class, make)
 
 
-def _inputs(rng: Random, layout: Layout, width: int, cache: Operand) -> dict[str, Array]:
+def attention_inputs(rng: Random, layout: Layout, width: int, cache: Operand) -> dict[str, Array]:
     """Every slot that holds no token, and every padding row, is NaN: nobody may look at them."""
     tables = make_tables(rng, layout)
     owned = owned_slots(tables, layout.kv_blocks)[:, None, None, :, None]

@@ -55,7 +55,7 @@ def rms_norm_cases() -> Iterator[Case]:
             if residual:
                 inputs["residual"] = inputs["x"]
             make = functools.partial(
-                _norm_inputs, rows=rows, runs=runs, length=length, residual=residual
+                norm_inputs, rows=rows, runs=runs, length=length, residual=residual
             )
             yield Case(RmsNorm((1e-5, 1e-6)[number % 2]), inputs, shape_class, make)
 
@@ -63,25 +63,23 @@ def rms_norm_cases() -> Iterator[Case]:
 def swiglu_cases() -> Iterator[Case]:
     for shape_class, rows, size in _SWIGLU_SIZES:
         inputs = {"gate": float32(rows, size), "up": float32(rows, size)}
-        make = functools.partial(_swiglu_inputs, rows=rows, size=size)
+        make = functools.partial(swiglu_inputs, rows=rows, size=size)
         yield Case(Swiglu(), inputs, shape_class, make)
 
 
 def argmax_cases() -> Iterator[Case]:
     for shape_class, rows, size in _LOGITS_SIZES:
-        make = functools.partial(_argmax_inputs, rows=rows, size=size)
+        make = functools.partial(argmax_inputs, rows=rows, size=size)
         yield Case(Argmax(), {"x": float32(rows, size)}, shape_class, make)
 
 
 def top_k_cases() -> Iterator[Case]:
     for shape_class, rows, size, k in _TOP_K:
-        make = functools.partial(_top_k_inputs, rows=rows, size=size)
+        make = functools.partial(top_k_inputs, rows=rows, size=size)
         yield Case(TopK(k), {"x": float32(rows, size)}, shape_class, make)
 
 
-def _norm_inputs(
-    rng: Random, rows: int, runs: int, length: int, residual: bool
-) -> dict[str, Array]:
+def norm_inputs(rng: Random, rows: int, runs: int, length: int, residual: bool) -> dict[str, Array]:
     """Rows from tiny (where eps decides) to large, and a row of zeros where there are several."""
     size = 10.0 ** rng.uniform(-4, 4, (rows, 1))
     if rows > 1:
@@ -95,7 +93,7 @@ def _norm_inputs(
     return made
 
 
-def _swiglu_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
+def swiglu_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
     """Gates from the middle to where the exponential overflows float32, on both sides.
 
     Each row keeps one of the middle: errors are relative to a row's largest element.
@@ -112,7 +110,7 @@ def _ties(rng: Random, rows: int, size: int) -> Array:
     return np.round(random_values(rng, rows, size) * 4) / np.float32(4)
 
 
-def _argmax_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
+def argmax_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
     """Ties and masked elements; rows without an answer where there are several."""
     x = _ties(rng, rows, size)
     x[rng.random((rows, size)) < 0.2] = -np.inf
@@ -125,7 +123,8 @@ def _argmax_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
     return {"x": x}
 
 
-def _top_k_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
+def top_k_inputs(rng: Random, rows: int, size: int) -> dict[str, Array]:
+    """Ties and masked elements."""
     x = _ties(rng, rows, size)
     x[rng.random((rows, size)) < 0.2] = -np.inf
     return {"x": x}

@@ -9,16 +9,23 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from crossinfer.core.dtypes import Array
-from crossinfer.core.errors import DeviceError, OutOfDeviceMemory
-from crossinfer.graph.tolerance import row_error
+from crossinfer.core.errors import DeviceError, KernelUnsupported, OutOfDeviceMemory
+from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.device import Device
-from crossinfer.hal.kernel import Lowering
-from crossinfer.hal.verdicts import VerdictStore
+from crossinfer.hal.info import DeviceKind
+from crossinfer.hal.kernel import Lowering, shape_text
+from crossinfer.hal.verdicts import Finding
 from crossinfer.verify.case import Case, Stored
 from crossinfer.verify.data import Random
 from crossinfer.verify.memory import NAN_BYTE, OperandMemory, poisoned, scratch_memory
 
 Memory = Mapping[str, OperandMemory]
+
+_DEADLINE_S = 20.0
+"""How long a case may take on a GPU: they are small, and whoever starts a model waits for them."""
+_SOFTWARE_DEADLINE_S = 120.0
+"""On what shares the CPU with everything else."""
+_SOFTWARE = (DeviceKind.CPU, DeviceKind.SOFTWARE_GPU, DeviceKind.REFERENCE, DeviceKind.SIMULATED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +40,12 @@ class Outcome:
     reason: str = ""
     conclusive: bool = True
     """False if the kernels are not to blame: the device had no memory for the case."""
+    shape: str = ""
+    """The operands' shapes (see `hal.kernel.shape_text`)."""
+    per_shape: frozenset[str] = frozenset()
+    """Those of the kernels on which the case tells nothing about other shapes."""
+    lasting: bool = True
+    """False if it may be otherwise in the next process: a kernel could not be compiled."""
 
 
 def run_case(device: Device, case: Case, rng: Random) -> list[Outcome]:
@@ -43,54 +56,57 @@ def run_case(device: Device, case: Case, rng: Random) -> list[Outcome]:
     """
     stored = case.make(rng)
     lowerings = device.lower(case.op, case.operands())
-    return [
-        _run(device, case, lowering, stored, case.expected(stored, lowering.quantized))
-        for lowering in lowerings
-    ]
+    return [run_lowering(device, case, lowering, stored) for lowering in lowerings]
 
 
-def verify_device(
-    device: Device, cases: Iterable[Case], store: VerdictStore, rng: Random | None = None
-) -> list[Outcome]:
-    """Run cases and record the verdict on every kernel that ran.
+def findings(outcomes: Iterable[Outcome]) -> list[Finding]:
+    """The verdicts that follow.
 
-    A kernel passes if all its cases do. Of a lowering that fails, all kernels are barred, since
-    nothing tells which one is wrong. Ends early if the device is lost.
+    A kernel passes if all its cases do; one that its driver makes anew for each shape has a verdict
+    for each. Of a lowering that fails, all kernels are barred, since nothing tells which is wrong.
     """
-    rng = np.random.default_rng() if rng is None else rng
-    outcomes: list[Outcome] = []
-    for case in cases:
-        outcomes += run_case(device, case, rng)
-        if device.lost is not None:
-            break
-    reasons: dict[str, str] = {}
+    found: dict[tuple[str, str], Finding] = {}
     for outcome in outcomes:
         for kernel in outcome.kernels if outcome.conclusive else ():
-            reasons[kernel] = reasons.get(kernel) or outcome.reason
-    for kernel, reason in reasons.items():
-        store.record(device.info, kernel, passed=not reason, reason=reason)
-    return outcomes
+            shape = outcome.shape if kernel in outcome.per_shape else ""
+            before = found.get((kernel, shape))
+            if before is None or not before.reason:
+                finding = Finding(kernel, outcome.reason, shape, outcome.lasting)
+                found[kernel, shape] = finding
+    return list(found.values())
 
 
-def _run(
-    device: Device, case: Case, lowering: Lowering, stored: Stored, expected: Mapping[str, Array]
-) -> Outcome:
+def run_lowering(device: Device, case: Case, lowering: Lowering, stored: Stored) -> Outcome:
+    """How one way to run a case on these inputs went; see `run_case`."""
+    expected = case.expected(stored, lowering.quantized)
     memory: dict[str, OperandMemory] = {}
     faults: list[str] = []
-    error, conclusive = math.inf, True
+    error, conclusive, lasting = math.inf, True, True
     try:
         _allocate(device, case, lowering, stored, expected, memory)
-        _execute(device, lowering, memory)
-        error, faults = _judge(case, stored, expected, memory)
+        _execute(device, case, lowering, memory)
+        error, faults = _judge(case, stored, expected, memory, lowering.in_half)
     except OutOfDeviceMemory as failure:
         faults, conclusive = [str(failure)], False
+    except KernelUnsupported as failure:
+        faults, lasting = [str(failure)], False
     except DeviceError as failure:
         faults = [str(failure)]
     finally:
         for operand in memory.values():
             operand.free()
     reason = f"{case.name}: {' '.join(faults)}" if faults else ""
-    return Outcome(case.name, lowering.kernel_names, not faults, error, reason, conclusive)
+    return Outcome(
+        case.name,
+        lowering.kernel_names,
+        not faults,
+        error,
+        reason,
+        conclusive,
+        shape_text(case.operands()),
+        frozenset(d.kernel.name for d in lowering.dispatches if d.kernel.per_shape),
+        lasting,
+    )
 
 
 def _allocate(
@@ -109,23 +125,28 @@ def _allocate(
         memory[name] = scratch_memory(device, size)
 
 
-def _execute(device: Device, lowering: Lowering, memory: Memory) -> None:
+def _execute(device: Device, case: Case, lowering: Lowering, memory: Memory) -> None:
     recorder = device.recorder()
-    for dispatch in lowering.bind({name: operand.view for name, operand in memory.items()}):
+    views = {name: operand.view for name, operand in memory.items()}
+    for dispatch in lowering.bind(views, case.variant, shape_text(case.operands())):
         recorder.dispatch(dispatch)
-    device.submit(recorder.finish()).wait()
+    limit = _SOFTWARE_DEADLINE_S if device.info.kind in _SOFTWARE else _DEADLINE_S
+    device.submit(recorder.finish()).wait(min(device.deadline_s, limit))
 
 
 def _judge(
-    case: Case, stored: Stored, expected: Mapping[str, Array], memory: Memory
+    case: Case, stored: Stored, expected: Mapping[str, Array], memory: Memory, in_half: bool
 ) -> tuple[float, list[str]]:
     """The largest error, and what is wrong, in sentences."""
     worst, faults = 0.0, []
-    before = case.values(stored)
+    before = {name: case.values(stored, name) for name in case.updated()}
     for name, wanted in expected.items():
         part = case.defined(name, stored)
         result = memory[name].values()[part]
-        error, limit = row_error(result, wanted[part]), case.tolerance(name).value
+        allowed = case.tolerance(name)
+        if in_half and allowed is Tolerance.F32:
+            allowed = Tolerance.HALF
+        error, limit = row_error(result, wanted[part]), allowed.value
         worst = max(worst, error)
         if error > limit:
             faults.append(f"{name} is wrong by {error:.2g}, and {limit:.2g} is allowed.")

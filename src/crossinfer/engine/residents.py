@@ -1,0 +1,91 @@
+"""What stays on the devices from step to step: weights, tables, KV caches, streamed layers."""
+
+from __future__ import annotations
+
+from crossinfer.core.progress import Progress
+from crossinfer.engine.layer_stream import LayerStream
+from crossinfer.graph.graph import Tensor
+from crossinfer.hal.buffer import Buffer
+from crossinfer.models.model import Model
+from crossinfer.plan.plan import Plan
+
+
+class Residents:
+    """The constants and states of one model's plans, each brought to a device once."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.buffers: dict[tuple[str, int], Buffer] = {}
+        """By name, and position of the device in the row."""
+        self.state_devices: dict[str, int] = {}
+        """Where each KV cache is, for it cannot move."""
+        self.stream: LayerStream | None = None
+
+    def bring(self, plan: Plan, progress: Progress) -> None:
+        """Have all that `plan` needs on its devices. `progress` counts bytes of weights.
+
+        Raises FormatError, DeviceError.
+        """
+        kept = [
+            (number, tensor)
+            for number in range(len(plan.devices))
+            for tensor in plan.constants_on(number)
+            if (tensor.name, number) not in self.buffers
+        ]
+        streamed = _streamed(plan) if self.stream is None else []
+        total = sum(_stored_bytes(tensor) for _, tensor in (*kept, *streamed))
+        done = 0
+        for number, tensor in kept:
+            data, kind = self._model.constant(tensor), tensor.type
+            upload = plan.devices[number].upload
+            buffer = upload(data, kind.shape, kind.storage, kind.role, tensor.name)
+            self.buffers[tensor.name, number] = buffer
+            done += _stored_bytes(tensor)
+            progress("Loading weights", done, total)
+        if streamed:
+            self.stream = LayerStream(plan.devices[0], plan.slots)
+            for layer, tensor in streamed:
+                self.stream.put(layer, tensor, self._model.constant(tensor))
+                done += _stored_bytes(tensor)
+                progress("Loading weights", done, total)
+        self._make_states(plan)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of `weights`, `kv` and `streamed`; see `StepRunner.memory`."""
+        sizes = {key: buffer.size_in_bytes for key, buffer in self.buffers.items()}
+        kv = sum(size for (name, _), size in sizes.items() if name in self.state_devices)
+        slots, streamed = 0, 0
+        if self.stream is not None:
+            slots, streamed = self.stream.slot_bytes, self.stream.host_bytes
+        return {"weights": sum(sizes.values()) - kv + slots, "kv": kv, "streamed": streamed}
+
+    def free(self) -> None:
+        """Give all memory back."""
+        for buffer in self.buffers.values():
+            buffer.free()
+        self.buffers.clear()
+        if self.stream is not None:
+            self.stream.free()
+            self.stream = None
+
+    def _make_states(self, plan: Plan) -> None:
+        for number, device in enumerate(plan.devices):
+            for tensor in plan.states_on(number):
+                if (tensor.name, number) not in self.buffers:
+                    kind = tensor.type
+                    buffer = device.alloc(kind.shape, kind.storage, kind.role, tensor.name)
+                    self.buffers[tensor.name, number] = buffer
+                    self.state_devices[tensor.name] = number
+
+
+def _streamed(plan: Plan) -> list[tuple[int, Tensor]]:
+    """The weights of the streamed layers, each with its layer."""
+    return [
+        (layer, plan.graph.constants[str(name)])
+        for layer, arena in plan.slots.items()
+        for name in arena.regions
+    ]
+
+
+def _stored_bytes(tensor: Tensor) -> int:
+    return tensor.type.storage.bytes_for(tensor.type.shape)
