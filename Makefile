@@ -11,6 +11,14 @@ ARGS ?=
 # with them. (The command line sets this itself.)
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Direct3D 12 needs a process of its own on Linux, since libvkd3d brings its own C library. Where it
+# cannot be had, that is said, and the rest counts (77).
+define TEST_D3D12
+@TEST_DEVICES=d3d12 scripts/d3d12-run $(BIN)/python -m pytest tests/backends/d3d12 \
+    tests/conformance tests/engine/test_slices.py $(1) || \
+    { [ $$? -eq 77 ] && echo "The tests of Direct3D 12 were skipped." >&2; }
+endef
+
 .PHONY: run shaders wheel libcrossinfer test test-slow fuzz lint clean
 
 run: $(VENV)/installed
@@ -36,12 +44,14 @@ test: lint shaders
 	@scripts/install_compiler.sh $(BIN)/python
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest
+	$(call TEST_D3D12)
 
 test-slow: $(VENV)/tested shaders
 	@scripts/install_vulkan.sh
 	@scripts/install_compiler.sh $(BIN)/python
 	@$(BIN)/crossinfer demo-model >/dev/null
 	$(BIN)/python -m pytest -m "slow or not slow"
+	$(call TEST_D3D12,-m "slow or not slow")
 
 # Opens model files with random changes; stops at anything that is not a plain sentence.
 SECONDS ?= 600

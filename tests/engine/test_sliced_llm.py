@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faulty_backend import FaultyBackend
 from tests.tiny_models import TinyModels
 
-from crossinfer import LLM, FinishReason, RequestError
+from crossinfer import LLM, DeviceWarning, FinishReason, RequestError
 from crossinfer.engine.verification import Verifier
 from crossinfer.hal.device import Device
+from crossinfer.hal.faults import Fault, FaultKind
 from crossinfer.verify.pending import PlannedOp
 
 PROMPT = list(range(30, 51))
@@ -126,6 +128,24 @@ def test_steps_may_be_kept_short(tiny_models: TinyModels, plain: LLM) -> None:
         assert {shape.rows for shape in llm._runner.current._recorded} <= {1, 2, 4}
     with pytest.raises(RequestError, match="step_rows is 0"):
         LLM(model, "cpu", step_rows=0)
+
+
+def test_a_lost_device_is_made_again_between_slices(
+    tiny_models: TinyModels, plain: LLM, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
+) -> None:
+    del empty_cache  # the verdict on the kernel in flight is this test's own
+    fault = Fault(FaultKind.LOST, "swiglu", at=9)
+    backend = FaultyBackend([fault])
+    backend.install(monkeypatch, "faulty")
+    model = tiny_models("tiny-llama")
+    with LLM(model, ["faulty", "reference"], context=96, sliced=True) as llm:
+        stream = llm.stream(PROMPT, max_tokens=8)
+        step_until_idle(llm, 3, None)
+        with pytest.warns(DeviceWarning):
+            tokens = stream.result().tokens
+    assert tokens == plain.generate(PROMPT, max_tokens=8).tokens
+    assert fault.seen > fault.at
+    assert len(backend.opened) >= 2
 
 
 def test_timed_steps_are_not_cut(sliced: LLM) -> None:

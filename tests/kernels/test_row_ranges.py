@@ -37,13 +37,18 @@ def linear(T: int, N: int, K: int, storage: StorageType, *optional: str) -> dict
 
 
 def views(lowering: Lowering, operand: str, size: int) -> list[tuple[int, int]]:
-    """(start, end) of each view of an operand of `size` bytes, in order."""
-    return [
-        (a.offset, size if a.size is None else a.offset + a.size)
-        for run in lowering.dispatches
-        for a in run.arguments
-        if a.operand == operand
-    ]
+    """(start, end) of an operand of `size` bytes that each dispatch sees, if it does, in order."""
+    found: list[tuple[int, int]] = []
+    for run in lowering.dispatches:
+        # One may be bound twice, as a stand-in for what an op does not have.
+        seen = {
+            (a.offset, size if a.size is None else a.offset + a.size)
+            for a in run.arguments
+            if a.operand == operand
+        }
+        assert len(seen) <= 1
+        found += seen
+    return found
 
 
 @settings(deadline=None, max_examples=60)

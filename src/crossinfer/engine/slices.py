@@ -55,11 +55,17 @@ class SliceGate:
         self._parked = False
         self._turn: Turn | None = None
         self._open = False
+        self._last_bounds: Bounds | None = None
         self._costs: WeakKeyDictionary[Device, CostModel] = WeakKeyDictionary()
 
     def costs(self, device: Device) -> CostModel:
         """What has been measured on a device."""
         return self._costs.setdefault(device, CostModel())
+
+    @property
+    def expected(self) -> Bounds | None:
+        """The bounds that the next call will probably have: those of the last one."""
+        return self._last_bounds
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Turn]:
@@ -83,6 +89,7 @@ class SliceGate:
             if not self._parked:
                 return SliceResult(0, is_idle())
             self._turn = turn = Turn(bounds)
+            self._last_bounds = bounds
             self._parked = False
             self._changed.notify_all()
             while self._turn is turn:
@@ -122,6 +129,8 @@ class SlicedSegment:
         """
         start = 0
         while True:
+            if (expected := self._gate.expected) is not None:
+                self._piece(start, expected)  # recorded now, it does not hold up the host
             with self._gate.turn() as turn:
                 end, recording = self._piece(start, turn.bounds)
                 fence = self._device.submit(recording, params)

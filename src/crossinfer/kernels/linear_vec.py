@@ -102,8 +102,8 @@ def lower_gated_vec(
     optional = (("norm_weight", _NORM), ("gate_bias", _BIAS), ("up_bias", _UP_BIAS))
     follows = sum(bit for name, bit in optional if name in operands)
     norm, bias, up_bias = (name if name in operands else "x" for name, _ in optional)
-    reads = ("x", norm, "gate_weight", bias, "up_weight", up_bias)
-    reads += _bytes_of(operands, "gate_weight", "up_weight")
+    bytes_of = _bytes_of(operands, "gate_weight", "up_weight")
+    reads = ("x", norm, "gate_weight", bias, "up_weight", up_bias, *bytes_of)
     return _lower(
         operands, "gate_weight", True, reads, "output", follows, eps, capabilities, make_kernel
     )

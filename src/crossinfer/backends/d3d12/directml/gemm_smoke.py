@@ -57,6 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
+def try_all(device: D3D12Device) -> ExitCode:
+    """Every operator at the usual sizes, printed; for a test of a whole device.
+
+    Raises KernelUnsupported where there is no DirectML.
+    """
+    directml = attach(device.host, debug=False, wanted="on")
+    assert directml is not None, "it was asked for"
+    code = run(device, directml.session, _options(["--all"]))
+    if device.lost is None:
+        directml.close()
+    return code
+
+
 def run(device: D3D12Device, session: Session, options: argparse.Namespace) -> ExitCode:
     """Try the operators, each in both types, and print what they gave."""
     rng = np.random.default_rng()
