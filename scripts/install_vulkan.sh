@@ -2,6 +2,7 @@
 # Installs a software Vulkan driver and the validation layers for the tests, where we may. Without
 # them the Vulkan tests skip and say so.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin # of ldconfig, which users' paths lack on Debian
 
 if ldconfig -p | grep -q libvulkan.so.1 && ls /usr/share/vulkan/icd.d/*.json >/dev/null 2>&1 &&
     ls /usr/share/vulkan/explicit_layer.d/*validation*.json >/dev/null 2>&1; then

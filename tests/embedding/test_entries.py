@@ -38,7 +38,7 @@ from crossinfer.embedding.status import CallError, Status, message_of, status_of
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
+    max_leaves=4,
 )
 NAMES = st.sampled_from([*MODEL_OPTIONS, *ANSWER_OPTIONS]) | st.text()
 TABLES = st.sampled_from([MODEL_OPTIONS, ANSWER_OPTIONS])

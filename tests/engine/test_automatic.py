@@ -17,12 +17,13 @@ from tests.tiny_models import TinyModels
 
 from crossinfer import LLM, DeviceWarning
 from crossinfer.backends.reference import ReferenceDevice
+from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.hal import registry
 from crossinfer.hal.faults import Fault, FaultKind
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.info import DeviceInfo, DeviceKind
 from crossinfer.hal.recording import Recording
-from crossinfer.hal.verdicts import VerdictStore
+from crossinfer.hal.verdicts import Finding, VerdictStore
 from crossinfer.verify import speed
 
 PROMPT = list(range(20, 40))
@@ -119,6 +120,33 @@ def test_a_gpu_without_memory_for_the_model_is_not_taken(path: Path, install: In
     assert "auto does not take vulkan (a card)" in explanation
 
 
+class Full(ReferenceDevice):
+    """Other programs have its memory, which its driver doesn't tell."""
+
+    def _alloc(self, size: int) -> object:
+        del size
+        raise OutOfDeviceMemory("no memory left")
+
+
+def test_a_gpu_whose_memory_others_have_is_left_out(path: Path, install: Install) -> None:
+    backend = install(make_inner=Full)
+    with pytest.warns(DeviceWarning) as caught:
+        assert taken(path)[0] == [HOST]
+    told = [str(warning.message) for warning in caught]
+    assert told == ["no memory left", "Device vulkan is not used any more."]
+    assert backend.opened[0]._closed
+
+
+@pytest.mark.parametrize("options", [{"device": ["vulkan", HOST]}, {"gpu_layers": 1}])
+def test_a_gpu_that_was_asked_for_is_not_left_out(
+    path: Path, install: Install, options: dict[str, Any]
+) -> None:
+    backend = install(make_inner=Full)
+    with pytest.raises(OutOfDeviceMemory, match="no memory left"):
+        LLM(path, context=64, **options)
+    assert backend.opened[0]._closed
+
+
 def test_a_gpu_with_memory_for_a_part_is_taken(path: Path, install: Install) -> None:
     with LLM(path, HOST, context=64) as llm:
         whole = sum(llm._runner.memory().values())
@@ -204,16 +232,33 @@ CRASHES = """
 
 
 @pytest.mark.parametrize("when", ["listed", "opened"])
-def test_a_driver_that_ends_the_process_does_so_once(
+def test_a_driver_that_ends_the_process_does_so_twice(
     path: Path, empty_cache: Path, when: str
 ) -> None:
     command = [sys.executable, "-c", textwrap.dedent(CRASHES), str(path), when]
-    runs = [subprocess.run(command, check=False, capture_output=True, text=True) for _ in range(3)]
-    assert runs[0].returncode not in (0, 1)
-    for run in runs[1:]:
+    runs = [subprocess.run(command, check=False, capture_output=True, text=True) for _ in range(4)]
+    assert all(run.returncode not in (0, 1) for run in runs[:2])
+    for run in runs[2:]:
         assert run.returncode == 0, run.stderr
         assert run.stdout.startswith(f"{HOST} auto does not take vulkan: its driver ended")
     assert list(empty_cache.rglob("*.attempt")) == []
+
+
+def test_a_process_that_was_killed_once_says_nothing_of_a_driver(
+    path: Path, install: Install, store: VerdictStore
+) -> None:
+    install()
+    for what, info in (
+        ("search for devices", DeviceInfo("vulkan", DeviceKind.DISCRETE_GPU, "", "")),
+        ("opening of the device", DISCRETE),
+    ):
+        note = store.note_of(info, [Finding(what)])
+        for _ in range(2):  # with a start that goes well between the two
+            (store._attempts / "x.attempt").write_bytes(note)  # type: ignore[operator]
+            store._learn_from_crashes()
+            assert store.ended_once(info, what)
+            assert taken(path)[0] == ["vulkan", HOST]
+            assert not store.ended_once(info, what)
 
 
 @pytest.mark.parametrize(

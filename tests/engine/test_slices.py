@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +100,10 @@ def model(tiny_models: TinyModels) -> Model:
     return load_model(open_model_file(tiny_models("tiny-qwen2", "q8_0")))
 
 
-@pytest.fixture(params=["cpu", "reference", "vulkan", "d3d12"])
+WANTED = os.environ.get("TEST_DEVICES", "cpu,reference,vulkan,d3d12").split(",")
+
+
+@pytest.fixture(params=[name for name in ("cpu", "reference", "vulkan", "d3d12") if name in WANTED])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     drivers = {"vulkan": open_vulkan_or_skip, "d3d12": open_d3d12_or_skip}
     open_one = drivers.get(request.param, functools.partial(open_device, request.param))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from tests.steps import LIMITS, logits_of, step_runner
@@ -14,7 +16,11 @@ from crossinfer.core.errors import DeviceWarning, PlanError
 from crossinfer.engine.batch import Batch, Chunk
 from crossinfer.engine.step import StepRunner
 from crossinfer.graph.tolerance import row_error
+from crossinfer.hal.buffer import View
+from crossinfer.hal.device import Device
 from crossinfer.hal.faults import Fault, FaultKind, FaultyDevice
+from crossinfer.hal.fence import Fence
+from crossinfer.hal.host_memory import HostMemory
 from crossinfer.models.model import Model, load_model
 
 LAYERS = 5
@@ -161,6 +167,48 @@ def test_layers_come_while_others_are_computed(
     layers = ["submit", "submit", "submit", "copy", "submit", "copy", "submit", "copy", "submit"]
     assert events == [*layers, "submit", "copy", "copy"]
     assert events.count("copy") == LAYERS
+
+
+class LateFence(Fence):
+    """A copy that is seen to be done only by who waits for it."""
+
+    def __init__(self, device: Device, copy: Callable[[], object]) -> None:
+        super().__init__(device)
+        self._copy: Callable[[], object] | None = copy
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        if self._copy is not None:
+            self._copy()
+            self._copy = None
+            self.signal()
+        super().wait(timeout_s)
+
+
+def test_a_copy_that_is_late_has_the_next_one_behind_it(
+    model: Model, expected: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that copies follow each other without a gap. They are made when they are waited for."""
+    device = ReferenceDevice()
+    events: list[str] = []
+
+    def copy_in(source: HostMemory, target: View) -> Fence:
+        layer = source.label.removeprefix("layer ")
+        events.append(f"copy {layer}")
+
+        def copy() -> None:
+            events.append(f"wait {layer}")
+            device._write(target, source.data[: target.size])
+
+        return LateFence(device, copy)
+
+    monkeypatch.setattr(device, "copy_in", copy_in)
+    with step_runner(model, [device], first_layers=0, stream_layers=True) as runner:
+        assert row_error(logits_of(runner, TOKENS, CUTS), expected) < 1e-6
+        copies = [event for event in events if event.startswith("copy")]
+        assert copies[:7] == [f"copy {layer}" for layer in (0, 1, 2, 3, 4, 0, 1)]
+        for event in ("wait 1", "wait 2", "wait 3"):
+            layer = int(event.split()[1])
+            assert events.index(f"copy {layer + 1}") < events.index(event)
 
 
 def test_layers_are_divided_anew_when_a_device_is_lost_for_good(tiny_models: TinyModels) -> None:

@@ -28,11 +28,21 @@ DIES = """
 """
 
 
-def test_a_crash_bars_what_was_tried(tmp_path: Path) -> None:
-    path = tmp_path / "verdicts.json"
-    VerdictStore(path).record(GPU, "c", passed=True)
+def die(path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(DIES), str(path)]
     assert subprocess.run(command, check=False).returncode != 0
+
+
+def test_the_second_crash_bars_what_was_tried(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+    VerdictStore(path).record(GPU, "c", passed=True)
+    die(path)
+    for store in (VerdictStore(path), VerdictStore(path)):  # somebody may have killed it
+        assert store.find(GPU, "a") is store.find(GPU, "b", "x 1x2") is None
+        assert store.ended_once(GPU, "a")
+        assert store.ended_once(GPU, "b", "x 1x2")
+        assert [verdict.kernel for verdict in store.all()] == ["c"]
+    die(path)
     for store in (VerdictStore(path), VerdictStore(path)):  # and it is kept
         assert store.is_barred(GPU, "a")
         assert store.is_barred(GPU, "b", "x 1x2")
@@ -40,8 +50,18 @@ def test_a_crash_bars_what_was_tried(tmp_path: Path) -> None:
         assert not store.is_barred(GPU, "c")
         verdict = store.find(GPU, "a")
         assert verdict is not None
-        assert verdict.reason == "the process ended while it was tried"
+        assert verdict.reason == "the process ended twice while it was tried"
     assert list((tmp_path / "attempts").iterdir()) == []
+
+
+def test_what_passes_after_a_crash_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+    die(path)
+    VerdictStore(path).record(GPU, "a", passed=True)
+    assert not VerdictStore(path).ended_once(GPU, "a")
+    die(path)
+    assert not VerdictStore(path).is_barred(GPU, "a")
+    assert VerdictStore(path).is_barred(GPU, "b", "x 1x2")
 
 
 def test_an_attempt_that_goes_on_or_ends_well_tells_nothing(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _COLUMNS = 128
 _LONG_COLUMNS = 2336
 """More than linear_vec keeps of x at once, in whole blocks of 32 only."""
 _TOKENS = (1, 2, 4, 8, 33, 65)
-_OUTPUTS = 139
+_OUTPUTS = 203
 """More than a tile, and no multiple of the rows of a team."""
 
 _LONG = Layout(((1, 1100), (2, 900), (1, 20)), 1, 1)
@@ -46,9 +46,14 @@ def more_linear_cases() -> Iterator[Case]:
             yield _linear(tokens, columns, Operand((_OUTPUTS, columns), storage, Role.WEIGHT))
         for tokens in (1, 7, 33):
             length = align_to_blocks(_LONG_COLUMNS, storage.block_elements)
-            yield _linear(tokens, length, Operand((21, length), storage, Role.WEIGHT))
+            outputs = _OUTPUTS if tokens == 1 else 21
+            yield _linear(tokens, length, Operand((outputs, length), storage, Role.WEIGHT))
+        yield _gated_linear(1, length, Operand((_OUTPUTS, length), storage, Role.WEIGHT))
         for tokens in (1, 2, 4, 8):
             yield _gated_linear(tokens, columns, Operand((_OUTPUTS, columns), storage, Role.WEIGHT))
+        if not is_blocks:
+            for tokens in (2, 8):
+                yield _gated_linear(tokens, 67, Operand((9, 67), storage, Role.WEIGHT))
 
 
 def align_to_blocks(columns: int, block: int) -> int:

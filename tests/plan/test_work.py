@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import pytest
 from tests.plan.devices import PlannedDevice
 from tests.plan.graphs import HEAD_DIM, HIDDEN, VOCABULARY, small_model
 
 from crossinfer.hal.verdicts import VerdictStore
+from crossinfer.plan.fusion import PATTERNS
 from crossinfer.plan.plan import make_plan
 from crossinfer.plan.work import Work, count_work
 
@@ -14,9 +18,9 @@ LAYER_WEIGHTS = HIDDEN * (HIDDEN + 2 * HEAD_DIM + HIDDEN + 3 * 64)
 HEAD_WEIGHTS = VOCABULARY * HIDDEN
 
 
-def work(rows: int) -> Work:
-    plan = make_plan(small_model(LAYERS, rows), [PlannedDevice()], VerdictStore(None))
-    return count_work(plan)
+def work(rows: int, fusions: Collection[str] = ()) -> Work:
+    device = PlannedDevice(fusions=fusions)
+    return count_work(make_plan(small_model(LAYERS, rows), [device], VerdictStore(None)))
 
 
 def test_weights_and_operations() -> None:
@@ -38,6 +42,11 @@ def test_attention() -> None:
 
 def test_rows_do_not_count() -> None:
     assert work(rows=1) == work(rows=7)
+
+
+@pytest.mark.parametrize("fusions", [*([name] for name in PATTERNS), list(PATTERNS)])
+def test_fused_ops_do_the_same_work(fusions: list[str]) -> None:
+    assert work(rows=1, fusions=fusions) == work(rows=1)
 
 
 def test_prefill_and_decode() -> None:

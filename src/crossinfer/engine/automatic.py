@@ -17,7 +17,6 @@ from crossinfer.core.errors import DeviceError, PlanError
 from crossinfer.engine.device_row import Choice, Opened
 from crossinfer.engine.verification import Verifier
 from crossinfer.formats.blocks import StorageType
-from crossinfer.hal.attempts import Attempt
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo, DeviceKind
@@ -63,7 +62,7 @@ def open_automatic(
 
 
 def _find_gpus(verdicts: VerdictStore, reasons: list[str]) -> list[DeviceInfo]:
-    """The GPUs of the backends whose drivers did not end a process when they were asked."""
+    """The GPUs of the backends whose drivers do not end the process when they are asked."""
     found: list[DeviceInfo] = []
     for backend in gpu_backends():
         anyone = DeviceInfo(backend, DeviceKind.DISCRETE_GPU, "", "")
@@ -75,17 +74,20 @@ def _find_gpus(verdicts: VerdictStore, reasons: list[str]) -> list[DeviceInfo]:
     return sorted(found, key=lambda info: info.kind is not DeviceKind.DISCRETE_GPU)
 
 
-def _attempt(verdicts: VerdictStore, info: DeviceInfo, what: str) -> Attempt:
-    """Should the process end within the context, `what` is barred at the next start."""
-    attempt = verdicts.attempt()
-    attempt.note(verdicts.note_of(info, [Finding(what)]))
-    return attempt
+@contextlib.contextmanager
+def _attempt(verdicts: VerdictStore, info: DeviceInfo, what: str) -> Iterator[None]:
+    """Should the process end within the context for the second time, `what` is barred."""
+    with verdicts.attempt() as attempt:
+        attempt.note(verdicts.note_of(info, [Finding(what)]))
+        yield
+    if verdicts.ended_once(info, what):
+        verdicts.record(info, what, passed=True)
 
 
 def _crash_reason(name: str) -> str:
     return (
-        f"auto does not take {name}: its driver ended the process when it was asked last; after an "
-        f"update of the driver, `crossinfer verify --device {name} --forget` tries again."
+        f"auto does not take {name}: its driver ended the process twice; after an update of the "
+        f"driver, `crossinfer verify --device {name} --forget` tries again."
     )
 
 

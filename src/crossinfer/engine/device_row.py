@@ -50,6 +50,8 @@ class DeviceRow:
         self._members = list(members)
         self._threads = threads
         self.reasons = tuple(reasons)
+        self.may_start_without = False
+        """Whether a device without memory for the model may be left out: nobody asked for it."""
 
     @property
     def devices(self) -> list[Device]:

@@ -84,10 +84,16 @@ class LayerStream:
         }
 
     def wait_for(self, layer: int) -> None:
-        """Return when the layer's weights are in its slot. Raises DeviceError."""
+        """Return when the layer's weights are in its slot. Raises DeviceError.
+
+        If they are not there yet, copies take longer than layers do: the next copy is then queued
+        behind this one, so that none waits for the host.
+        """
         slot = self._of_layer[layer]
         self._fill(layer)
         if slot.filled is not None:
+            if not slot.filled.done:
+                self._fill_next(layer)
             slot.filled.wait()
             slot.filled = None
 
@@ -97,9 +103,7 @@ class LayerStream:
         Raises DeviceError.
         """
         self._of_layer[layer].used = fence
-        following = self._order.index(layer) + 1
-        if following < len(self._order):
-            self._fill(self._order[following])
+        self._fill_next(layer)
 
     def begin_next(self) -> None:
         """The step is done: have the first layers come for the one that follows."""
@@ -124,6 +128,11 @@ class LayerStream:
             memory.free()
         self._slots.clear()
         self._memory.clear()
+
+    def _fill_next(self, layer: int) -> None:
+        following = self._order.index(layer) + 1
+        if following < len(self._order) and len(self._slots) > 1:
+            self._fill(self._order[following])
 
     def _fill(self, layer: int) -> None:
         """Start the copy into the layer's slot, unless it is there, once the slot is not in use."""

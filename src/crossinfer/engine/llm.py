@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import operator
 import secrets
 import sys
 import warnings
@@ -15,10 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-import numpy as np
-
-from crossinfer.core.dtypes import Array, DType
-from crossinfer.core.errors import CrossinferError, DeviceWarning, RequestError
+from crossinfer.core.dtypes import Array
+from crossinfer.core.errors import DeviceWarning, RequestError
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
@@ -30,23 +27,24 @@ from crossinfer.engine.generation import Generation
 from crossinfer.engine.hub import find_model
 from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.recovery import RecoverableRunner
-from crossinfer.engine.sampling import SamplingOptions, SamplingParams, non_finite_logits
+from crossinfer.engine.sampling import SamplingOptions, SamplingParams
 from crossinfer.engine.scheduler import Scheduler
-from crossinfer.engine.sequence import GenerationSequence, ScoreSequence
+from crossinfer.engine.scoring import gather_logits, logits_in_chunks, losses_of
+from crossinfer.engine.sequence import GenerationSequence
 from crossinfer.engine.setup import (
     choose_context,
     choose_kv_dtype,
     choose_precision,
+    make_runner,
     open_devices,
 )
 from crossinfer.engine.slice_cut import Bounds
 from crossinfer.engine.slices import SliceGate, SliceResult
-from crossinfer.engine.step import StepRunner
-from crossinfer.engine.stream import Stream, next_outcome
+from crossinfer.engine.stream import Stream
+from crossinfer.engine.token_ids import check_tokens
 from crossinfer.engine.verification import Verifier
 from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
-from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
@@ -121,19 +119,8 @@ class LLM:
         verdicts = VerdictStore.default()
         verifier = Verifier(verdicts, enabled=settings.verify, progress=progress)
         gate = SliceGate() if sliced else None
-        # It outlives this object, so it must not hold it.
-        make_runner = functools.partial(
-            _make_runner,
-            model=self._model,
-            verdicts=verdicts,
-            verifier=verifier,
-            context=self.context,
-            kv_blocks=blocks,
-            kv_dtype=choose_kv_dtype(self._model, kv_dtype),
-            may_round=choose_precision(precision) == "fast",
-            step_rows=step_rows,
-            gate=gate,
-        )
+        kv_type = choose_kv_dtype(self._model, kv_dtype)
+        may_round = choose_precision(precision) == "fast"
         row = open_devices(
             self._model,
             device,
@@ -141,20 +128,28 @@ class LLM:
             context=self.context,
             gpu_layers=gpu_layers,
             stream_layers=stream_layers,
-            kv_dtype=choose_kv_dtype(self._model, kv_dtype),
+            kv_dtype=kv_type,
             verdicts=verdicts,
             verifier=verifier,
         )
         self._reasons = row.reasons
-        make_runner = functools.partial(
+        # It outlives this object, so it must not hold it.
+        make = functools.partial(
             make_runner,
+            model=self._model,
+            verdicts=verdicts,
+            verifier=verifier,
+            context=self.context,
+            kv_blocks=blocks,
+            kv_dtype=kv_type,
+            may_round=may_round,
+            step_rows=step_rows,
+            gate=gate,
             asked_devices=len(row.devices),
             gpu_layers=gpu_layers,
             stream_layers=stream_layers,
         )
-        self._runner = RecoverableRunner(row, make_runner, verdicts, verifier, progress)
-        for news in self._runner.take_news():
-            warnings.warn(news, DeviceWarning, stacklevel=2)
+        self._runner = RecoverableRunner(row, make, verdicts, verifier, progress)
         self._engine = Engine(
             self._runner,
             Scheduler(BlockPool(blocks), step_limits(row.devices, step_rows)),
@@ -164,6 +159,12 @@ class LLM:
         )
         # Runs at close, when the object is dropped, or before the interpreter ends.
         self._close = weakref.finalize(self, self._engine.close)
+        try:
+            for news in self._runner.take_news():
+                warnings.warn(news, DeviceWarning, stacklevel=2)
+        except DeviceWarning:  # the caller's filters make it an error, which keeps this object
+            self.close()
+            raise
         if settings.debug >= 1:
             print(self.explain(), file=sys.stderr)
 
@@ -295,12 +296,8 @@ class LLM:
         Raises RequestError, DeviceError.
         """
         tokens = self._checked(tokens, "text")
-        result = np.empty((len(tokens), self._model.config.vocabulary), dtype=np.float32)
-        row = 0
-        for logits in self._logits_in_chunks(tokens, progress):
-            result[row : row + len(logits)] = logits
-            row += len(logits)
-        return result
+        chunks = logits_in_chunks(self._engine, tokens, progress)
+        return gather_logits(chunks, len(tokens), self._model.config.vocabulary)
 
     def perplexity(self, text: str, *, progress: Progress = no_progress) -> float:
         """exp of the mean negative log-likelihood of the tokens of `text`, the first left out.
@@ -325,18 +322,8 @@ class LLM:
 
         Raises RequestError, DeviceError (also if the logits are not finite).
         """
-        losses, row = [], 0
         tokens = self._checked(tokens, "text")
-        for logits in self._logits_in_chunks(tokens, progress):
-            if not np.all(np.isfinite(logits)):
-                raise non_finite_logits()
-            following = np.asarray(tokens[row + 1 : row + 1 + len(logits)], dtype=np.int64)
-            row += len(logits)
-            scores = logits[: len(following)].astype(np.float64)
-            top = scores.max(axis=1, keepdims=True)
-            total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
-            losses.append(total - scores[np.arange(len(following)), following])
-        return np.concatenate(losses)
+        return losses_of(tokens, logits_in_chunks(self._engine, tokens, progress))
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
@@ -382,74 +369,5 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _logits_in_chunks(self, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
-        sequence = ScoreSequence(tokens, progress)
-        self._engine.submit(sequence)
-        rows = 0
-        try:
-            while rows < len(tokens):
-                outcome = next_outcome(self._engine, sequence)
-                if isinstance(outcome, CrossinferError):
-                    raise outcome
-                assert isinstance(outcome, np.ndarray)
-                rows += len(outcome)
-                yield outcome
-        finally:
-            self._engine.cancel(sequence)
-
     def _checked(self, tokens: Iterable[int], what: str) -> list[int]:
-        """Token ids as Python's integers. Raises RequestError for what the model cannot take."""
-        try:
-            ids = [operator.index(token) for token in tokens]
-        except TypeError as error:
-            raise RequestError(f"The {what} is not a row of token ids: {error}.") from error
-        if not ids:
-            raise RequestError(f"The {what} is empty; give at least one token.")
-        if len(ids) > self.context:
-            raise RequestError(
-                f"The {what} has {len(ids)} tokens and the context is {self.context}; shorten "
-                "it, or open the model with a larger context."
-            )
-        vocabulary = self._model.config.vocabulary
-        for token in ids:
-            if token not in range(vocabulary):
-                raise RequestError(
-                    f"The {what} holds token {token}; tokens are 0 to {vocabulary - 1}."
-                )
-        return ids
-
-
-def _make_runner(
-    devices: Sequence[Device],
-    progress: Progress,
-    *,
-    model: Model,
-    verdicts: VerdictStore,
-    verifier: Verifier,
-    context: int,
-    kv_blocks: int,
-    kv_dtype: DType,
-    may_round: bool,
-    step_rows: int | None,
-    gate: SliceGate | None,
-    asked_devices: int,
-    gpu_layers: int | None,
-    stream_layers: bool,
-) -> StepRunner:
-    """When a device was lost for good, the layers are divided anew among those that are left."""
-    for device in devices if may_round else ():
-        device.allow_rounding()
-    return StepRunner(
-        model,
-        devices,
-        verdicts,
-        context=context,
-        kv_blocks=kv_blocks,
-        kv_dtype=kv_dtype,
-        limits=step_limits(devices, step_rows),
-        first_layers=gpu_layers if len(devices) == asked_devices else None,
-        stream_layers=stream_layers,
-        verifier=verifier,
-        gate=gate,
-        progress=progress,
-    )
+        return check_tokens(tokens, what, self.context, self._model.config.vocabulary)

@@ -121,14 +121,18 @@ class RecoverableRunner:
             self._row.close()
 
     def _start(self, *, again: bool) -> StepRunner:
-        """A new runner. A device without memory for it is given up if it had it before."""
+        """A new runner.
+
+        A device without memory for it is given up if it had it before, or if `auto` took it.
+        """
         while True:
             try:
                 return self._make_runner(self._row.devices, self._progress)
             except DeviceLost as loss:
                 self._handle(loss, None)
             except OutOfDeviceMemory as error:
-                if not again or len(self._row.devices) < 2:
+                may_drop = again or self._row.may_start_without
+                if not may_drop or len(self._row.devices) < 2:
                     raise
                 self._news.append(str(error))
                 self._drop(self._row.devices[0])
@@ -156,17 +160,18 @@ class RecoverableRunner:
         info = self._row.devices[place].info
         if any(self._verdicts.is_barred(info, run.kernel, run.shape) for run in loss.dispatches):
             return  # verification met it, and told
-        guilty = only_one(loss, ops) or find_guilty(self._row.devices[place], ops)
+        guilty = find_guilty(self._row.devices[place], ops)
+        if guilty is None:
+            kernels = info.name, frozenset(loss.in_flight)
+            self._unexplained[kernels] += 1
+            if self._unexplained[kernels] > 1:  # or it would be lost again and again
+                guilty = only_one(loss, ops)
+                if guilty is None and len(self._row.devices) > 1:
+                    self._drop(self._row.devices[place])
+                    return
         if guilty is not None:
             bar(self._verdicts, info, guilty)
             self._news.append(f"From here on {guilty} is not used on device {info.name}.")
-        else:
-            kernels = info.name, frozenset(loss.in_flight)
-            self._unexplained[kernels] += 1
-            # There is nothing to avoid, so it would be lost again and again.
-            if self._unexplained[kernels] > 1 and len(self._row.devices) > 1:
-                self._drop(self._row.devices[place])
-                return
         if self._row.devices[place].lost is not None and not self._reopen(place):
             self._drop(self._row.devices[place])
 

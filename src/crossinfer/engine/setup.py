@@ -1,4 +1,4 @@
-"""What is decided before a model is loaded: context, KV cache type, devices, and the plan."""
+"""What is decided before a model is loaded: context, KV cache type, devices, plan, and runner."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import RequestError
+from crossinfer.core.progress import Progress
 from crossinfer.core.settings import PRECISIONS, read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.automatic import open_automatic
 from crossinfer.engine.batch import step_limits
-from crossinfer.engine.device_row import Choice, DeviceRow, Devices, open_row
-from crossinfer.engine.step import step_shape
+from crossinfer.engine.device_row import AUTO, Choice, DeviceRow, Devices, open_row
+from crossinfer.engine.slices import SliceGate
+from crossinfer.engine.step import StepRunner, step_shape
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.graph import Graph
@@ -85,7 +87,11 @@ def open_devices(
     def automatic(threads: int | None) -> Choice:
         return open_automatic(threads, plan_on, verdicts, verifier)
 
-    return open_row(wanted, threads, automatic)
+    row = open_row(wanted, threads, automatic)
+    # `auto` knows what a driver says of its memory, but other programs take of it too.
+    asked_for = gpu_layers is not None or stream_layers or wanted not in (AUTO, [AUTO])
+    row.may_start_without = not asked_for
+    return row
 
 
 def preview_plan(
@@ -125,3 +131,43 @@ def preview_plan(
         stream=stream_layers,
     )
     return make_plan(graph(1, 1, 1), devices, verdicts, split=split)
+
+
+def make_runner(
+    devices: Sequence[Device],
+    progress: Progress,
+    *,
+    model: Model,
+    verdicts: VerdictStore,
+    verifier: Verifier,
+    context: int,
+    kv_blocks: int,
+    kv_dtype: DType,
+    may_round: bool,
+    step_rows: int | None,
+    gate: SliceGate | None,
+    asked_devices: int,
+    gpu_layers: int | None,
+    stream_layers: bool,
+) -> StepRunner:
+    """The runner of a model on what is left of the `asked_devices`. Raises PlanError, DeviceError.
+
+    When a device was lost for good, the layers are divided anew among the others. `may_round` is
+    the precision "fast"; see `StepRunner` for the rest.
+    """
+    for device in devices if may_round else ():
+        device.allow_rounding()
+    return StepRunner(
+        model,
+        devices,
+        verdicts,
+        context=context,
+        kv_blocks=kv_blocks,
+        kv_dtype=kv_dtype,
+        limits=step_limits(devices, step_rows),
+        first_layers=gpu_layers if len(devices) == asked_devices else None,
+        stream_layers=stream_layers,
+        verifier=verifier,
+        gate=gate,
+        progress=progress,
+    )

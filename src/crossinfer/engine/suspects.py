@@ -63,6 +63,8 @@ def find_guilty(device: Device, ops: Sequence[PlannedOp]) -> Guilty | None:
         outcome = None
         with contextlib.suppress(DeviceError):  # of what cannot be tried, nothing is known
             outcome = verify_op(device, op, rng, exact=True)
+        if outcome is None and device.lost is not None:
+            return None  # lost before a kernel ran; the next op would be blamed for it
         if outcome is not None and outcome.conclusive and not outcome.passed:
             return _guilty(outcome.kernels, op.shape, outcome.reason, [op])
     return None

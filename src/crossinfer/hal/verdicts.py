@@ -17,7 +17,9 @@ from crossinfer.hal.known_failures import KNOWN_FAILURES, KnownFailure
 
 _FILE = "verdicts.json"
 _VERSION = 2
-_CRASHED = "the process ended while it was tried"
+_CRASHED = "the process ended twice while it was tried"
+_ENDED_ONCE = "the process ended once while it was tried"
+"""Of a row that only counts: somebody may have killed the process, so it is tried again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,7 @@ class VerdictStore:
             self._keep(info, [row for row, f in given if f.lasting], [])
 
     def attempt(self) -> Attempt:
-        """Where to note what is tried (see `note_of`), so that a crash is a verdict too."""
+        """Where to note what is tried (see `note_of`), so that the second crash is a verdict."""
         return Attempt(self._attempts)
 
     @staticmethod
@@ -135,15 +137,25 @@ class VerdictStore:
         rows = [_verdict(info, f.kernel, False, _CRASHED, f.shape) for f in findings]
         return json.dumps([dataclasses.asdict(row) for row in rows]).encode()
 
+    def ended_once(self, info: DeviceInfo, kernel: str, shape: str = "") -> bool:
+        """Whether a process ended while this was tried, and it did not pass since."""
+        row = self._found.get((*_kernel_key(info, kernel), shape))
+        return row is not None and row.reason == _ENDED_ONCE
+
     def _learn_from_crashes(self) -> None:
         crashed: dict[_Key, Verdict] = {}
         for content in crashed_attempts(self._attempts):
             with contextlib.suppress(ValueError):
                 crashed |= {_key(row): row for row in _rows(Verdict, json.loads(content))}
-        if crashed:
-            with self._lock:
-                self._set_found(self._load() | crashed)
-                self._save()
+        if not crashed:
+            return
+        with self._lock:
+            found = self._load()
+            for key, row in crashed.items():
+                is_first = key not in found or found[key].reason not in (_ENDED_ONCE, _CRASHED)
+                found[key] = dataclasses.replace(row, reason=_ENDED_ONCE) if is_first else row
+            self._set_found(found)
+            self._save()
 
     def measured(self, info: DeviceInfo, what: str) -> float | None:
         """The seconds that `record_measured` kept."""
@@ -165,7 +177,8 @@ class VerdictStore:
 
     def all(self) -> list[Verdict]:
         """Every verdict of this machine, by device, driver, kernel and shape."""
-        return [verdict for _, verdict in sorted(self._found.items())]
+        found = [verdict for _, verdict in sorted(self._found.items())]
+        return [verdict for verdict in found if verdict.reason != _ENDED_ONCE]
 
     def _fitting(self, info: DeviceInfo, kernel: str, shape: str) -> list[Verdict]:
         """This machine's verdicts on `kernel` that hold at `shape`, shapes before all shapes."""
@@ -197,6 +210,8 @@ class VerdictStore:
     def _set_found(self, found: Mapping[_Key, Verdict]) -> None:
         by_kernel: dict[_Key, list[Verdict]] = {}
         for row in {**found, **self._passing}.values():
+            if row.reason == _ENDED_ONCE:
+                continue
             key = (row.device, row.driver, row.kernel_code, row.kernel)
             by_kernel.setdefault(key, []).append(row)
         self._found, self._by_kernel = dict(found), by_kernel

@@ -21,7 +21,7 @@ _OPTIONAL = ("bias", "gate", "residual")
 _PARTS = "linear parts"
 """Scratch memory between linear_mat and linear_sum."""
 _PIECE_COLUMNS = 8
-"""As in `hlsl/weight_piece.hlsli`."""
+"""As in `hlsl/mat_piece.hlsli`."""
 _STEP_COLUMNS = 16
 """As in `hlsl/linear_mat.hlsl`."""
 _VECTOR = 4

@@ -32,19 +32,21 @@ MOST_VEC_TOKENS = 16
 """Rows of x up to which linear_vec is better, though it reads weights again for every 8 of them."""
 
 _THREADS = 128
-_ROWS = {1: (2, 4, 8), 2: (4,), 4: (4,), 8: (2,)}
+_ROWS = {1: (2, 4), 2: (4,), 4: (4,), 8: (2,)}
 """Tokens of a kernel to the rows that a team may have: no more sums than registers hold."""
 _GATED_ROWS = {1: (2, 4), 2: (2,), 4: (2,), 8: (1,)}
 """As above, of kernels with two weights."""
-_DEPTHS = {2: 4, 4: 2, 8: 1}
+_DEPTHS = {2: 2, 4: 1, 8: 1}
 """Products of a team for one row of x to the pieces that a lane loads at once."""
 _CONSTANTS = struct.Struct("<8If")
 # As in `hlsl/linear_vec.hlsl`.
 _TILE_COLUMNS = {2: 1024, 4: 512, 8: 256}
 # Groups of a dispatch in shares of `Capabilities.fill_groups`, measured on an H200: as many rows a
-# team as leave the first share to teams of all lanes, then as few lanes as give the second.
-_LEAST_GROUPS = 0.5
-_ENOUGH_GROUPS = 0.85
+# team as leave the first share to teams of all lanes, then as few lanes as give the second. Blocks
+# take more instructions than scalars, and are better with more to switch between.
+_LEAST_GROUPS = 1.5
+_ENOUGH_GROUPS_OF_SCALARS = 0.85
+_ENOUGH_GROUPS_OF_BLOCKS = 8
 _LEAST_LANES = 16
 _SMALL_DEVICE_GROUPS = 32
 """Fewer fill a software driver, which compiles long loops for seconds and gains nothing by them."""
@@ -176,7 +178,8 @@ def _cut(
     fitting = [rows for rows in choices if groups(rows, most) >= _LEAST_GROUPS * fill]
     rows = max(fitting, default=choices[0])
     lanes = min(most, _LEAST_LANES)
-    while lanes < most and groups(rows, lanes) < _ENOUGH_GROUPS * fill:
+    share = _ENOUGH_GROUPS_OF_SCALARS if storage in SCALARS else _ENOUGH_GROUPS_OF_BLOCKS
+    while lanes < most and groups(rows, lanes) < share * fill:
         lanes *= 2
     return rows, lanes
 

@@ -8,6 +8,7 @@ from crossinfer.formats.activations import ActivationBlocks
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
+from crossinfer.graph.ops.rope_attention import RopeAttention
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Lowering
 from crossinfer.plan.placement import packed_bytes
@@ -57,7 +58,7 @@ def count_work(plan: Plan) -> Work:
             weight_bytes += sum(packed_bytes(tensor, device) for tensor in weights)
             if not results.isdisjoint(step.node.outputs.values()):
                 head += operations
-            if isinstance(step.node.op, Attention):
+            if isinstance(step.node.op, Attention | RopeAttention):
                 cache = step.node.inputs["cache"].type
                 _, pair, kv_heads, _, head_dim = cache.shape
                 width = step.node.inputs["q"].type.shape[1]

@@ -40,7 +40,7 @@ BUILDERS: dict[str, Callable[[Target], str]] = {
     "rope_kv interleaved": lambda t: build_rope_kv(t, "kernel", f32, 40, True),
     "attention f16": lambda t: build_attention(t, "kernel", f16, 40),
     "attention f32": lambda t: build_attention(t, "kernel", f32, 128),
-    "attention part": lambda t: build_attention_part(t, "kernel", f16, 128),
+    "attention part": lambda t: build_attention_part(t, "kernel", f16, 128, 7),
     "attention merge": lambda t: build_attention_merge(t, "kernel", 40),
     "embed dense": lambda t: build_embed(t, "kernel", DType.F32, tiled=False),
 } | {

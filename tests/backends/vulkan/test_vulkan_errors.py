@@ -213,8 +213,10 @@ def test_ops_on_tensors_larger_than_a_view_are_left_to_others(
 ) -> None:
     case = cases_of("linear")[0]
     assert device.lower(case.op, case.operands())
-    monkeypatch.setattr(device, "_max_view_bytes", 64)
+    small = dataclasses.replace(device._capabilities, max_view_bytes=64)
+    monkeypatch.setattr(device, "_capabilities", small)
     assert device.lower(case.op, case.operands()) == ()
+    assert "more than 64 B" in device.refusal(case.op, case.operands())
 
 
 def test_a_pipeline_that_the_driver_refuses(device: VulkanDevice) -> None:

@@ -6,13 +6,13 @@ import contextlib
 import gc
 import mmap
 import os
-import signal
 import sys
 import weakref
 
 import numpy as np
 import pytest
-from tests.backends.vulkan.vulkan_programs import chain, floats, wait_idle, words
+from tests.backends.vulkan.vulkan_programs import chain, wait_idle, words
+from tests.forked import check_fork
 from tests.vulkan_driver import NO_DRIVER, has_driver, has_validation, open_vulkan_or_skip
 
 from crossinfer.backends.vulkan import VulkanDevice, from_vulkan, open_vulkan
@@ -20,7 +20,7 @@ from crossinfer.backends.vulkan.identity import usable_devices
 from crossinfer.backends.vulkan.instance import Instance, create_instance, find_loader
 from crossinfer.backends.vulkan.logical import LogicalDevice, create_logical_device
 from crossinfer.core.dtypes import DType
-from crossinfer.core.errors import DeviceLost, InvalidUse
+from crossinfer.core.errors import InvalidUse
 
 
 def test_a_closed_device_has_destroyed_everything(device: VulkanDevice) -> None:
@@ -117,26 +117,7 @@ def test_a_forgotten_device_is_collected(closed: bool) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_child_of_a_fork_has_no_device(device: VulkanDevice) -> None:
     buffer, recording = words(device, 5), chain(device, 2)
-    fence = device.submit(recording)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(10)
-            told = 0
-            for call in (lambda: device.download(buffer), fence.wait, lambda: floats(device)):
-                try:
-                    call()
-                except DeviceLost as error:
-                    told += "forked" in str(error)
-            device.close()
-            code = 0 if told == 3 else 2
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    fence.wait()
-    assert np.frombuffer(device.download(buffer), np.int32)[0] == 5
+    check_fork(device, buffer, 5, recording)
 
 
 class CountingLock(contextlib.AbstractContextManager[None]):

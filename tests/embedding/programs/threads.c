@@ -67,6 +67,17 @@ static void *wait_for_end(void *unused)
     return NULL;
 }
 
+/* Ends well, or hears of the shutdown, which destroys what it made. */
+static void *load_late(void *unused)
+{
+    crossinfer_model model;
+    crossinfer_status status = crossinfer_create(path, OPTIONS, &model);
+    (void)unused;
+    CHECK(status == CROSSINFER_OK || status == CROSSINFER_SHUT_DOWN);
+    CHECK((model == NULL) == (status != CROSSINFER_OK));
+    return NULL;
+}
+
 static void start_readers(pthread_t readers[3])
 {
     CHECK(crossinfer_prompt(shared, "Once upon", "{\"max_tokens\": null, \"seed\": 1}", &endless) ==
@@ -128,7 +139,11 @@ int main(int argc, char **argv)
 
     CHECK(crossinfer_create(path, OPTIONS, &shared) == CROSSINFER_OK);
     start_readers(readers);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, load_late, NULL);
+    nap(2);
     CHECK(crossinfer_shutdown() == CROSSINFER_OK);
     join(readers, 3);
+    join(threads, 2);
     return failures;
 }

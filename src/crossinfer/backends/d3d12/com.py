@@ -134,6 +134,7 @@ class References:
         # By identity, and every change is one step: objects are forgotten on any thread, at any
         # moment, so no lock may be held.
         self._held: dict[int, weakref.ref[ComObject]] = {}
+        self._kept: list[ComObject] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -144,15 +145,26 @@ class References:
     def remove(self, held: ComObject) -> None:
         self._held.pop(id(held), None)
 
+    def keep(self) -> None:
+        """From now on, Python forgets nothing of what is held: only the end releases it."""
+        self._kept = self._alive()
+
+    def pin(self) -> None:
+        """Somebody may use what is held for ever: it outlives whoever releases it."""
+        for held in self._alive():
+            held.AddRef()
+
     def release(self) -> None:
         """Release what is still held, the latest first."""
         for held in self._alive():
             held.release()
+        self._kept.clear()
 
     def abandon(self) -> None:
         """Never release what is held: whoever uses it may not be done with it."""
         for held in self._alive():
             held.detach()
+        self._kept.clear()
 
     def _alive(self) -> list[ComObject]:
         found = [reference() for reference in reversed(list(self._held.values()))]

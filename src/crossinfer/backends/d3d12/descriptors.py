@@ -6,6 +6,7 @@ each recording has a range on loan.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import threading
 import weakref
@@ -93,12 +94,17 @@ class DescriptorPool:
         """`device` is an ID3D12Device. No heap is made before one is needed."""
         self._device = device
         self._heaps: list[_Heap] = []
-        self._lock = threading.RLock()  # a loan may end on any thread, at any time
+        self._lock = threading.Lock()
+        # One step each: a loan may end on any thread at any moment, also while heaps are searched.
+        self._ended: collections.deque[tuple[_Heap, int, int]] = collections.deque()
 
     def lend(self, count: int) -> DescriptorLoan:
         """Entries that follow each other. Raises ComError."""
         count = max(1, count)
         with self._lock:
+            while self._ended:
+                heap, first_of_ended, ended = self._ended.popleft()
+                heap.give_back(first_of_ended, ended)
             for heap in self._heaps:
                 first = heap.take(count)
                 if first is not None:
@@ -109,12 +115,8 @@ class DescriptorPool:
                 first = heap.take(count)
                 assert first is not None
         loan = DescriptorLoan(heap, first, count)
-        weakref.finalize(loan, self._give_back, heap, first, count).atexit = False
+        weakref.finalize(loan, self._ended.append, (heap, first, count)).atexit = False
         return loan
-
-    def _give_back(self, heap: _Heap, first: int, count: int) -> None:
-        with self._lock:
-            heap.give_back(first, count)
 
 
 def _start(heap: ComObject, method: str) -> int:

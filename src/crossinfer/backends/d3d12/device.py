@@ -23,18 +23,17 @@ from crossinfer.backends.d3d12.sharing import SharedDevice
 from crossinfer.backends.d3d12.timers import TimerQueries, queries_of
 from crossinfer.backends.d3d12.transfers import DeadlineError, Transfers
 from crossinfer.core.errors import DeviceLost, InvalidUse
-from crossinfer.formats.blocks import StorageType
 from crossinfer.hal import forks
-from crossinfer.hal.buffer import Buffer, Role, View
-from crossinfer.hal.device import Device
+from crossinfer.hal.buffer import Buffer, View
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, raw_bytes
 from crossinfer.hal.info import DeviceInfo, DeviceKind
-from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.kernel import Kernel, Lowering, OpDescription, Operand
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
-from crossinfer.kernels.lowering import FUSIONS, Capabilities, lower, why_too_large
-from crossinfer.kernels.packing import pack_weight, weight_bytes
+from crossinfer.kernels.lowering import Capabilities
+from crossinfer.kernels.shader import ShaderKernel
+from crossinfer.kernels.shader_device import ShaderDevice
 
 MOST_VIEW_BYTES = (1 << 32) - 4
 """Shaders count bytes in 32 bits."""
@@ -50,10 +49,9 @@ _USUAL_FILL_GROUPS = {
 }
 
 
-class D3D12Device(Device):
+class D3D12Device(ShaderDevice):
     """Kernels of `crossinfer.kernels` on one compute queue. Handles are `Allocation`s."""
 
-    fusions = FUSIONS
     one_access_per_buffer = True
 
     def __init__(
@@ -93,23 +91,17 @@ class D3D12Device(Device):
         forks.watch(self)
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
-        ours = lower(op, operands, self._capabilities, self.shared.pipelines.kernel)
+        ours = super().lower(op, operands)
         return self.directml.lower(op, operands, ours) if self.directml is not None else ours
 
-    def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
-        return why_too_large(op, operands, self._capabilities)
+    def _kernel(self, shader: ShaderKernel) -> Kernel:
+        return self.shared.pipelines.kernel(shader)
 
-    def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
-        if role is Role.WEIGHT:
-            return weight_bytes(shape, dtype)
-        return super().packed_size(shape, dtype, role)
-
-    def _pack(
-        self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
-    ) -> Iterator[Data]:
-        if role is Role.WEIGHT:
-            return pack_weight(raw_bytes(data), shape, dtype)
-        return super()._pack(data, shape, dtype, role)
+    def lose(self, reason: str) -> DeviceLost:
+        # A queue that did not answer in time may still run: who lost it forgets recordings, and
+        # what they use must stay until the queue is idle.
+        self.native.references.keep()
+        return super().lose(reason)
 
     def fail(self, error: ComError) -> DeviceLost:
         """A call about what is in flight failed, so nothing is known of it any more."""
@@ -184,7 +176,7 @@ class D3D12Device(Device):
             if complaints:
                 raise InvalidUse(complaints)
         else:
-            self.shared.is_stale = True  # and stays in use for ever
+            self.shared.give_up()
             self.native.abandon()
 
     @contextlib.contextmanager
@@ -217,6 +209,9 @@ def _forget(native: NativeDevice, shared: SharedDevice) -> None:
     if native.becomes_idle(_GRACE_S):
         native.close()
         shared.release()
+    else:
+        shared.give_up()
+        native.abandon()
 
 
 def _encoded(recording: Recording) -> EncodedRecording:

@@ -20,12 +20,12 @@ from crossinfer.backends.d3d12.pipelines import Pipeline, Pipelines
 from crossinfer.backends.d3d12.recorded import EncodedRecording
 from crossinfer.backends.d3d12.states import StateTracker, Use
 from crossinfer.backends.d3d12.timers import TimerQueries, queries_of
-from crossinfer.core.errors import InvalidUse, KernelUnsupported
+from crossinfer.core.errors import KernelUnsupported
 from crossinfer.core.shapes import align_up
-from crossinfer.hal.buffer import VIEW_ALIGNMENT, Access, Binding, View
+from crossinfer.hal.buffer import VIEW_ALIGNMENT, Binding, View
 from crossinfer.hal.kernel import Dispatch
 from crossinfer.hal.recording import Command, CopyCommand, DispatchCommand, TimestampCommand
-from crossinfer.kernels.shader import ShaderKernel
+from crossinfer.kernels.shader_device import shader_of
 
 PART_COMMANDS = 32
 """Commands of a list, which is executed by itself: Windows resets a GPU that is busy with one for
@@ -87,18 +87,7 @@ class Encoder:
         return self._descriptors.lend(sum(operator.descriptors for operator in operators))
 
     def _run(self, dispatch: Dispatch) -> _Run:
-        shader = dispatch.kernel.handle
-        if not isinstance(shader, ShaderKernel):
-            raise InvalidUse(f"Kernel {dispatch.kernel.name} is not one of this device.")
-        reads = tuple(b for b in dispatch.bindings if b.access is Access.READ)
-        writes = tuple(b for b in dispatch.bindings if b.access is not Access.READ)
-        given = (len(reads), len(writes), len(dispatch.constants))
-        if given != (shader.reads, shader.writes, shader.constant_bytes):
-            raise InvalidUse(
-                f"Kernel {shader.name} takes {shader.reads} views to read, {shader.writes} to "
-                f"write and {shader.constant_bytes} bytes of constants, but got {given[0]}, "
-                f"{given[1]} and {given[2]}."
-            )
+        shader, reads, writes = shader_of(dispatch)
         if any(size > MOST_GROUPS for size in dispatch.grid):
             raise KernelUnsupported(
                 f"Kernel {dispatch.kernel.name} needs the grid {dispatch.grid}, and Direct3D 12 "
@@ -106,7 +95,7 @@ class Encoder:
             )
         written = {binding.view.buffer for binding in writes}
         aside = frozenset(n for n, b in enumerate(reads) if b.view.buffer in written)
-        return _Run(self._pipelines.pipeline(shader), reads, writes, aside)
+        return _Run(self._pipelines.pipeline(shader), tuple(reads), tuple(writes), aside)
 
 
 class _Writer:

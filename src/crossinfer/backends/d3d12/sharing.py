@@ -27,6 +27,11 @@ class SharedDevice:
         self.is_stale = False
         """It was removed or hangs: the next one who wants a device tries to make another."""
 
+    def give_up(self) -> None:
+        """The queue of a user hangs: what it may use stays for ever, and others get a new device."""
+        self.is_stale = True
+        self.device.references.pin()
+
     def release(self) -> None:
         """One user less; the last one ends it."""
         with _lock:

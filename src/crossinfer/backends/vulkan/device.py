@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from crossinfer.backends.vulkan.commands import CommandPool
 from crossinfer.backends.vulkan.encode import Encoder
@@ -36,17 +36,17 @@ from crossinfer.core.errors import DeviceLost, InvalidUse
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal import forks
 from crossinfer.hal.buffer import Buffer, Role, View
-from crossinfer.hal.device import Device
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, raw_bytes
 from crossinfer.hal.host_memory import HostMemory
 from crossinfer.hal.info import DeviceInfo, DeviceKind
-from crossinfer.hal.kernel import Lowering, OpDescription, Operand
+from crossinfer.hal.kernel import Kernel
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
-from crossinfer.kernels.lowering import FUSIONS, Capabilities, lower, why_too_large
-from crossinfer.kernels.packing import pack_weight, weight_bytes
+from crossinfer.kernels.lowering import Capabilities
 from crossinfer.kernels.row_ranges import range_bytes
+from crossinfer.kernels.shader import ShaderKernel
+from crossinfer.kernels.shader_device import ShaderDevice
 
 _GRACE_S = 1.0
 """How long closing waits for a queue that was given up."""
@@ -60,10 +60,8 @@ _USUAL_FILL_GROUPS = {
 _PROCESSORS_OF_THEIR_OWN = (DeviceKind.DISCRETE_GPU, DeviceKind.INTEGRATED_GPU)
 
 
-class VulkanDevice(Device):
+class VulkanDevice(ShaderDevice):
     """Kernels of `crossinfer.kernels` on one compute queue. Handles are `Allocation`s."""
-
-    fusions = FUSIONS
 
     def __init__(
         self,
@@ -105,23 +103,8 @@ class VulkanDevice(Device):
         self._forgotten.atexit = False  # the process's end gives everything back
         forks.watch(self)
 
-    def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
-        return lower(op, operands, self._capabilities, self._pipelines.kernel)
-
-    def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
-        return why_too_large(op, operands, self._capabilities)
-
-    def packed_size(self, shape: Sequence[int], dtype: StorageType, role: Role) -> int:
-        if role is Role.WEIGHT:
-            return weight_bytes(shape, dtype)
-        return super().packed_size(shape, dtype, role)
-
-    def _pack(
-        self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
-    ) -> Iterator[Data]:
-        if role is Role.WEIGHT:
-            return pack_weight(raw_bytes(data), shape, dtype)
-        return super()._pack(data, shape, dtype, role)
+    def _kernel(self, shader: ShaderKernel) -> Kernel:
+        return self._pipelines.kernel(shader)
 
     def fail(self, error: VulkanError) -> DeviceLost:
         """A call about what is in flight failed, so nothing is known of it any more."""

@@ -11,11 +11,11 @@ from crossinfer.backends.vulkan.memory import Allocator, place_of
 from crossinfer.backends.vulkan.pipelines import Pipeline, Pipelines
 from crossinfer.backends.vulkan.recorded import EncodedRecording
 from crossinfer.backends.vulkan.timers import queries_of
-from crossinfer.core.errors import InvalidUse, KernelUnsupported
-from crossinfer.hal.buffer import Access, View
+from crossinfer.core.errors import KernelUnsupported
+from crossinfer.hal.buffer import View
 from crossinfer.hal.kernel import Dispatch
 from crossinfer.hal.recording import Command, CopyCommand, DispatchCommand, TimestampCommand
-from crossinfer.kernels.shader import ShaderKernel
+from crossinfer.kernels.shader_device import shader_of
 
 PART_COMMANDS = 32
 """In a part of a recording; see `recorded`."""
@@ -53,21 +53,10 @@ class Encoder:
         return encoded
 
     def _run(self, dispatch: Dispatch) -> _Run:
-        shader = dispatch.kernel.handle
-        if not isinstance(shader, ShaderKernel):
-            raise InvalidUse(f"Kernel {dispatch.kernel.name} is not one of this device.")
-        read = [b.view for b in dispatch.bindings if b.access is Access.READ]
-        written = [b.view for b in dispatch.bindings if b.access is not Access.READ]
-        given = (len(read), len(written), len(dispatch.constants))
-        if given != (shader.reads, shader.writes, shader.constant_bytes):
-            raise InvalidUse(
-                f"Kernel {shader.name} takes {shader.reads} views to read, {shader.writes} to "
-                f"write and {shader.constant_bytes} bytes of constants, but got {given[0]}, "
-                f"{given[1]} and {given[2]}."
-            )
+        shader, reads, writes = shader_of(dispatch)
         self._check_limits(dispatch)
         pipeline = self._pipelines.pipeline(shader)
-        return pipeline, (pipeline.set_layout, tuple(_range(view) for view in [*read, *written]))
+        return pipeline, (pipeline.set_layout, tuple(_range(b.view) for b in [*reads, *writes]))
 
     def _check_limits(self, dispatch: Dispatch) -> None:
         limits = self._pool.device.physical.limits

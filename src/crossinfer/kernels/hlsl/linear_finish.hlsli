@@ -19,7 +19,3 @@ static const uint HAS_GATE = 2;
 static const uint HAS_RESIDUAL = 4;
 
 CONSTANTS(Constants);
-ByteAddressBuffer bias : register(t0);
-ByteAddressBuffer gate : register(t1);
-ByteAddressBuffer residual : register(t2);
-RWByteAddressBuffer output : register(u0);

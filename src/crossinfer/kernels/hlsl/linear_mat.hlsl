@@ -9,15 +9,24 @@
 //             computed the next is in registers.
 // Reads       bias, gate, residual, x, weight
 // Writes      output
-// Defines     those of weight.hlsli and weight_piece.hlsli; TILE_T, TILE_N, PART_T, PART_N
+// Defines     those of weight.hlsli and mat_piece.hlsli; TILE_T, TILE_N, PART_T, PART_N
 
 #include "common.hlsli"
 #include "weight.hlsli"
-#include "weight_piece.hlsli"
+#include "mat_piece.hlsli"
 #include "linear_finish.hlsli"
 
+// Structured views: drivers make one load of four words of them, and four of ByteAddressBuffer's.
+StructuredBuffer<float4> bias : register(t0);
+StructuredBuffer<float4> gate : register(t1);
+StructuredBuffer<float4> residual : register(t2);
+#if ODD_COLUMNS
 ByteAddressBuffer x : register(t3);
-ByteAddressBuffer weight : register(t4);
+#else
+StructuredBuffer<float4> x : register(t3);
+#endif
+PieceBuffer weight : register(t4);
+RWStructuredBuffer<float4> output : register(u0);
 
 static const uint STEP_VECTORS = 4;
 static const uint STEP = 4 * STEP_VECTORS;
@@ -49,7 +58,7 @@ float4 fetch_x(uint t, uint vec)
     return values;
 #else
     uint vectors = constants.columns / 4;
-    float4 values = asfloat(x.Load4(16 * (t * vectors + min(vec, vectors - 1))));
+    float4 values = x[t * vectors + min(vec, vectors - 1)];
     return vec < vectors ? values : 0;
 #endif
 }
@@ -92,11 +101,11 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
             sums[c][d] = 0;
 
     float4 next_x[LOADS_X];
-    Piece next_w[LOADS_W];
+    MatPiece next_w[LOADS_W];
     [unroll] for (uint e = 0; e < LOADS_X; e++)
         next_x[e] = fetch_x(rows_x[e], first_step * STEP_VECTORS + vec_x);
     [unroll] for (uint f = 0; f < LOADS_W; f++)
-        next_w[f] = load_piece(
+        next_w[f] = load_mat_piece(
             weight, rows_w[f], constants.row_vectors, constants.chunks,
             min(first_step * STEP_PIECES + piece_w, pieces - 1));
 
@@ -115,7 +124,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
             uint piece = step * STEP_PIECES + piece_w;
             [unroll] for (uint side = 0; side < 2; side++)
             {
-                float4 values = piece_values(next_w[h], piece, side);
+                float4 values = mat_piece_values(next_w[h], piece, side);
                 uint vec = 2 * piece_w + side;
                 [unroll] for (uint k = 0; k < 4; k++)
                     tile_w[4 * vec + k][place(row / 4, vec)][row % 4] =
@@ -128,7 +137,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
         [unroll] for (uint i = 0; i < LOADS_X; i++)
             next_x[i] = fetch_x(rows_x[i], next * STEP_VECTORS + vec_x);
         [unroll] for (uint j = 0; j < LOADS_W; j++)
-            next_w[j] = load_piece(
+            next_w[j] = load_mat_piece(
                 weight, rows_w[j], constants.row_vectors, constants.chunks,
                 min(next * STEP_PIECES + piece_w, pieces - 1));
 
@@ -152,7 +161,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
     if (constants.follows & HAS_BIAS)
         [unroll] for (uint r = 0; r < PART_N / 4; r++)
         {
-            float4 values = asfloat(bias.Load4(16 * min(first_vec + r * THREADS_N, last)));
+            float4 values = bias[min(first_vec + r * THREADS_N, last)];
             [unroll] for (uint q = 0; q < PART_T; q++)
                 sums[q][r] += values;
         }
@@ -162,11 +171,11 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
             uint t = min(first_row + q / 4 * 4 * THREADS_T + q % 4, constants.tokens - 1);
             [unroll] for (uint r = 0; r < PART_N / 4; r++)
             {
-                uint at = 16 * (t * stride + min(first_vec + r * THREADS_N, last));
+                uint at = t * stride + min(first_vec + r * THREADS_N, last);
                 if (constants.follows & HAS_GATE)
-                    sums[q][r] *= silu_each(asfloat(gate.Load4(at)));
+                    sums[q][r] *= silu_each(gate[at]);
                 if (constants.follows & HAS_RESIDUAL)
-                    sums[q][r] += asfloat(residual.Load4(at));
+                    sums[q][r] += residual[at];
             }
         }
     [unroll] for (uint s = 0; s < PART_T; s++)
@@ -176,8 +185,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
         {
             uint vec = first_vec + r * THREADS_N;
             if (t < constants.tokens && vec <= last)
-                output.Store4(
-                    16 * ((split * constants.tokens + t) * stride + vec), asuint(sums[s][r]));
+                output[(split * constants.tokens + t) * stride + vec] = sums[s][r];
         }
     }
 }

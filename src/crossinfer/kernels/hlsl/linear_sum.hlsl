@@ -10,7 +10,11 @@
 #include "common.hlsli"
 #include "linear_finish.hlsli"
 
-ByteAddressBuffer parts : register(t3);
+ByteAddressBuffer bias : register(t0);
+ByteAddressBuffer gate : register(t1);
+ByteAddressBuffer residual : register(t2);
+StructuredBuffer<float4> parts : register(t3);
+RWByteAddressBuffer output : register(u0);
 
 void store_output(float y, uint t, uint n)
 {
@@ -33,7 +37,7 @@ void main(uint3 group : SV_GroupID, uint thread : SV_GroupIndex)
         return;
     float4 y = 0;
     for (uint split = 0; split < constants.splits; split++)
-        y += asfloat(parts.Load4(16 * ((split * constants.tokens + t) * vectors + vec)));
+        y += parts[(split * constants.tokens + t) * vectors + vec];
     for (uint i = 0; i < min(4, constants.outputs - 4 * vec); i++)
         store_output(y[i], t, 4 * vec + i);
 }

@@ -34,7 +34,7 @@ void rotate_part(inout float2 x, inout float2 y, float4 turns)
 #endif
 }
 
-float4 load_turns(ByteAddressBuffer table, uint position, uint part, uint head_dim)
+float4 load_turns(StructuredBuffer<float4> table, uint position, uint part, uint head_dim)
 {
-    return asfloat(table.Load4(8 * (position * (head_dim / 2) + 2 * part)));
+    return table[position * (head_dim / 4) + part];
 }

@@ -24,14 +24,20 @@
 #include "rope.hlsli"
 #include "attention.hlsli"
 
-ByteAddressBuffer q : register(t0);
-ByteAddressBuffer k : register(t1);
-ByteAddressBuffer v : register(t2);
-ByteAddressBuffer table : register(t3);
+// Structured, since drivers load the words of a ByteAddressBuffer one by one.
+#if CACHE_HALF
+typedef uint2 Four;  // elements of the cache
+#else
+typedef uint4 Four;
+#endif
+StructuredBuffer<float2> q : register(t0);
+StructuredBuffer<float2> k : register(t1);
+StructuredBuffer<float4> v : register(t2);
+StructuredBuffer<float4> table : register(t3);
 ByteAddressBuffer query_start : register(t4);
 ByteAddressBuffer kv_len : register(t5);
 ByteAddressBuffer block_table : register(t6);
-RWByteAddressBuffer cache : register(u0);
+RWStructuredBuffer<Four> cache : register(u0);
 RWByteAddressBuffer output : register(u1);
 
 static const uint THREADS = 256;
@@ -51,28 +57,39 @@ groupshared uint values[THREADS];  // where the tokens' values start in the cach
 groupshared float4 shared_sums[THREADS];
 groupshared float totals[MAX_SPLITS];
 
-// Two elements of a float32 tensor.
-float2 load_floats(ByteAddressBuffer buffer, uint element)
+float4 load_cached(uint element)
 {
-    return asfloat(buffer.Load2(4 * element));
+#if CACHE_HALF
+    uint2 words = cache[element / 4];
+    return float4(halves(words.x), halves(words.y));
+#else
+    return asfloat(cache[element / 4]);
+#endif
 }
 
 void store_pair(uint element, float2 pair)
 {
 #if CACHE_HALF
-    cache.Store(2 * element, pack_halves(pair));
+    if (element % 4 == 0)
+        cache[element / 4].x = pack_halves(pair);
+    else
+        cache[element / 4].y = pack_halves(pair);
 #else
-    cache.Store2(4 * element, asuint(pair));
+    if (element % 4 == 0)
+        cache[element / 4].xy = asuint(pair);
+    else
+        cache[element / 4].zw = asuint(pair);
 #endif
 }
 
 // The part of a head's row that starts at `row`, rotated.
 void load_rotated(
-    ByteAddressBuffer buffer, uint row, uint part, uint position, out float2 x, out float2 y)
+    StructuredBuffer<float2> buffer, uint row, uint part, uint position,
+    out float2 x, out float2 y)
 {
     uint2 at = part_elements(part, constants.head_dim);
-    x = load_floats(buffer, row + at.x);
-    y = load_floats(buffer, row + at.y);
+    x = buffer[(row + at.x) / 2];
+    y = buffer[(row + at.y) / 2];
     rotate_part(x, y, load_turns(table, position, part, constants.head_dim));
 }
 
@@ -116,8 +133,9 @@ void load_own_keys(
             uint value = cache_element(block, 1, constants.kv_heads, kv_head, token, D);
             store_pair(key + at.x, x);
             store_pair(key + at.y, y);
-            store_pair(value + 4 * part, load_floats(v, row + 4 * part));
-            store_pair(value + 4 * part + 2, load_floats(v, row + 4 * part + 2));
+            float4 four = v[row / 4 + part];
+            store_pair(value + 4 * part, four.xy);
+            store_pair(value + 4 * part + 2, four.zw);
         }
     }
 }
@@ -130,7 +148,7 @@ void add_cached_scores(uint key, inout float scores[HEADS])
     {
         float4 elements[KEYS_AT_ONCE];
         [unroll] for (uint e = 0; e < KEYS_AT_ONCE; e++)
-            elements[e] = load_four(cache, key + 4 * min(d + e, quads - 1));
+            elements[e] = load_cached(key + 4 * min(d + e, quads - 1));
         [unroll] for (uint f = 0; f < KEYS_AT_ONCE; f++)
         {
             // What was loaded twice counts once; branches here would take compilers long.
@@ -153,8 +171,8 @@ void add_own_scores(uint own, inout float scores[HEADS])
 float4 load_value(uint value, uint quad)
 {
     if (value & OWN)
-        return asfloat(v.Load4(4 * (value & ~OWN) + 16 * quad));
-    return load_four(cache, value + 4 * quad);
+        return v[(value & ~OWN) / 4 + quad];
+    return load_cached(value + 4 * quad);
 }
 
 [numthreads(256, 1, 1)]

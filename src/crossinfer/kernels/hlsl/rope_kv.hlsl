@@ -24,7 +24,7 @@ struct Constants
 CONSTANTS(Constants);
 ByteAddressBuffer k : register(t0);
 ByteAddressBuffer v : register(t1);
-ByteAddressBuffer table : register(t2);
+StructuredBuffer<float4> table : register(t2);
 ByteAddressBuffer query_start : register(t3);
 ByteAddressBuffer kv_len : register(t4);
 ByteAddressBuffer block_table : register(t5);

@@ -14,9 +14,9 @@
 //
 //     w = scale · code + offset        code = q - CODE_ZERO
 //
-// `row` is the byte where a row starts, `chunks` its number of chunks. What takes whole units has two
-// views of a weight: as 16-byte words, which drivers load at once where they load the bytes of a
-// ByteAddressBuffer one by one, and as bytes. Rows start at multiples of 16.
+// `row` is the byte where a row starts, `chunks` its number of chunks. What takes whole units has
+// two views of a weight: as 16-byte words, since drivers may load the words of a ByteAddressBuffer
+// one by one, and as bytes. Rows start at multiples of 16.
 
 // A unit as it comes from memory. Nothing is computed from it before it is used, so that loads of
 // several units can be under way together.
@@ -185,73 +185,6 @@ float4 unit_values(Unit unit, uint vec)
     return fractions(bytes_of_planes(plane8, plane4, plane2, plane1, vec));
 }
 
-// Half the columns of a chunk, beside which another lane takes the other half: whole chunks would
-// be too far apart in x. Half j has the vectors 2j, 2j + 1, 2j + 4 and 2j + 5, which lie in the same
-// words; of eight bits it has 4j to 4j + 3.
-struct Half
-{
-    uint4 plane8;
-    uint2 plane4, plane2;
-    uint plane1;
-    uint factors;
-    uint scale_codes;
-};
-
-// `number` counts the halves of a row.
-Half load_piece(
-    StructuredBuffer<uint4> vectors, ByteAddressBuffer weight, uint row, uint chunks, uint number)
-{
-    Half made = (Half)0;
-    uint chunk = number / 2, at = row;
-#if CODE_BITS & 8
-    made.plane8 = vectors[at / 16 + number];
-    at += 32 * chunks;
-#endif
-#if CODE_BITS & 4
-    made.plane4 = weight.Load2(at + 8 * number);
-    at += 16 * chunks;
-#endif
-#if CODE_BITS & 2
-    made.plane2 = weight.Load2(at + 8 * chunk);
-    at += 8 * chunks;
-#endif
-#if CODE_BITS & 1
-    made.plane1 = weight.Load(at + 4 * chunk);
-#endif
-    made.factors = load_factors(weight, row, chunks, chunk);
-    made.scale_codes = load_scale_codes(weight, row, chunks, chunk);
-    return made;
-}
-
-// The vector of the row that comes `v`-th in a half.
-uint piece_vector(uint number, uint v)
-{
-    uint chunk = number / 2, j = number % 2;
-    return 8 * chunk + (CODE_BITS & 8 ? 4 * j + v : 2 * j + v % 2 + 4 * (v / 2));
-}
-
-// Σ w · x over a half.
-float piece_product(Half piece, uint number, float4 inputs[4])
-{
-    uint chunk = number / 2, moved = 2 * (number % 2);
-    float2 parts = 0, sums = 0;
-    [unroll] for (uint v = 0; v < 4; v++)
-    {
-        uint bytes = bytes_of_planes(
-            piece.plane8[v], piece.plane4[v % 2], piece.plane2[v % 2] >> moved,
-            piece.plane1 >> (moved + v % 2), 4 * (v / 2));
-        parts[v / 2] += dot(fractions(bytes), inputs[v]);
-        sums[v / 2] += dot(inputs[v], 1);
-    }
-    float2 first = group_line(piece.factors, piece.scale_codes, chunk, 0);
-#if GROUPS == 2
-    float2 second = group_line(piece.factors, piece.scale_codes, chunk, 1);
-    return first.x * parts.x + first.y * sums.x + second.x * parts.y + second.y * sums.y;
-#else
-    return first.x * (parts.x + parts.y) + first.y * (sums.x + sums.y);
-#endif
-}
-
 // The weights of columns 4 · column_vector … of a row.
 float4 load_weights(ByteAddressBuffer weight, uint row, uint chunks, uint column_vector)
 {
@@ -309,24 +242,6 @@ float4 unit_values(Unit unit, uint vec)
 #else
     return values_of_words(uint4(unit.words[2 * vec], unit.words[2 * vec + 1], 0, 0));
 #endif
-}
-
-Unit load_piece(StructuredBuffer<uint4> vectors, uint row, uint number)
-{
-    return load_unit(vectors, row, number);
-}
-
-uint piece_vector(uint number, uint v)
-{
-    return UNIT_VECTORS * number + v;
-}
-
-float piece_product(Unit piece, uint number, float4 inputs[UNIT_VECTORS])
-{
-    float sum = 0;
-    [unroll] for (uint v = 0; v < UNIT_VECTORS; v++)
-        sum += dot(unit_values(piece, v), inputs[v]);
-    return sum;
 }
 
 float4 load_weights(ByteAddressBuffer weight, uint row, uint chunks, uint column_vector)

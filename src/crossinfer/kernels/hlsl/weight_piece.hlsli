@@ -1,101 +1,125 @@
-// Eight columns of a row of weights, as they come from memory and decoded: what a thread of
-// linear_mat takes at once. Loads and decoding are apart, so that there is something to compute
-// while the words are on their way.
-//
-//     PIECE_WORDS     words of codes or scalars of a piece
-//     ODD_COLUMNS     1 if rows end within a piece
-//
-// Of blocks a piece is a quarter of a chunk; see weight.hlsli for the other defines and the layout.
+// Pieces: what a lane takes of a row of weights at once beside a single row of x. Of scalars a unit
+// of 16 bytes, of blocks half a chunk. `number` counts the pieces of a row.
 
-struct Piece
+// sum + a · b, without an addition of its own.
+void add_products_of_four(float4 a, float4 b, inout float sum)
 {
-    uint words[PIECE_WORDS];
+    sum = mad(a.x, b.x, sum);
+    sum = mad(a.y, b.y, sum);
+    sum = mad(a.z, b.z, sum);
+    sum = mad(a.w, b.w, sum);
+}
+
 #if WEIGHT_KIND == 3
+
+#define Piece Half
+static const uint PIECE_VECTORS = 4;
+
+// Half the columns of a chunk, beside which another lane takes the other half: whole chunks would
+// be too far apart in x. Half j has the vectors 2j, 2j + 1, 2j + 4 and 2j + 5, which lie in the same
+// words; of eight bits it has 4j to 4j + 3.
+struct Half
+{
+    uint4 plane8;
+    uint2 plane4, plane2;
+    uint plane1;
     uint factors;
     uint scale_codes;
-#endif
 };
 
-// Piece `number` of the row of `row_vectors` 16-byte words that starts at word `row`.
-Piece load_piece(ByteAddressBuffer weight, uint row, uint row_vectors, uint chunks, uint number)
+Half load_piece(
+    StructuredBuffer<uint4> vectors, ByteAddressBuffer weight, uint row, uint chunks, uint number)
 {
-    Piece piece;
-#if WEIGHT_KIND == 0
-    // Rows are padded to 16 bytes, so the second half of the last piece may be another row's.
-    uint second = min(2 * number + 1, row_vectors - 1);
-    uint4 a = weight.Load4(16 * (row + 2 * number));
-    uint4 b = weight.Load4(16 * (row + second));
-#if ODD_COLUMNS
-    b = second == 2 * number + 1 ? b : 0;
-#endif
-    [unroll] for (uint i = 0; i < 4; i++)
-    {
-        piece.words[i] = a[i];
-        piece.words[4 + i] = b[i];
-    }
-#elif WEIGHT_KIND == 3
-    uint chunk = number / 4, quarter = number % 4;
-    uint at = 16 * row, word = 0;
+    Half made = (Half)0;
+    uint chunk = number / 2, at = row;
 #if CODE_BITS & 8
-    uint2 plane8 = weight.Load2(at + 32 * chunk + 8 * quarter);
+    made.plane8 = vectors[at / 16 + number];
     at += 32 * chunks;
-    piece.words[word++] = plane8.x;
-    piece.words[word++] = plane8.y;
 #endif
 #if CODE_BITS & 4
-    uint2 plane4 = weight.Load2(at + 16 * chunk + 8 * (quarter % 2));
+    made.plane4 = weight.Load2(at + 8 * number);
     at += 16 * chunks;
-    piece.words[word++] = plane4.x;
-    piece.words[word++] = plane4.y;
 #endif
 #if CODE_BITS & 2
-    uint2 plane2 = weight.Load2(at + 8 * chunk);
+    made.plane2 = weight.Load2(at + 8 * chunk);
     at += 8 * chunks;
-    piece.words[word++] = plane2.x;
-    piece.words[word++] = plane2.y;
 #endif
 #if CODE_BITS & 1
-    piece.words[word++] = weight.Load(at + 4 * chunk);
+    made.plane1 = weight.Load(at + 4 * chunk);
 #endif
-    piece.factors = load_factors(weight, 16 * row, chunks, chunk);
-    piece.scale_codes = load_scale_codes(weight, 16 * row, chunks, chunk);
-#else
-    uint4 a = weight.Load4(16 * (row + number));
-    [unroll] for (uint i = 0; i < 4; i++)
-        piece.words[i] = a[i];
-#endif
-    return piece;
+    made.factors = load_factors(weight, row, chunks, chunk);
+    made.scale_codes = load_scale_codes(weight, row, chunks, chunk);
+    return made;
 }
 
-// The first four columns of piece `number`, or the others (`side` 1, known when compiled).
-float4 piece_values(Piece piece, uint number, uint side)
+// The vector of the row that comes `v`-th in a half.
+uint piece_vector(uint number, uint v)
 {
-#if WEIGHT_KIND == 3
-    uint plane8 = 0, plane4 = 0, plane2 = 0, plane1 = 0, word = 0;
-#if CODE_BITS & 8
-    plane8 = piece.words[word + side];
-    word += 2;
-#endif
-#if CODE_BITS & 4
-    plane4 = piece.words[word + side];
-    word += 2;
-#endif
-#if CODE_BITS & 2
-    plane2 = piece.words[word + side];
-    word += 2;
-#endif
-#if CODE_BITS & 1
-    plane1 = piece.words[word];
-#endif
-    uint chunk = number / 4, vec = number % 4 * 2 + side;
-    float2 scaled = group_factors(piece.factors, piece.scale_codes, chunk, vec / (8 / GROUPS));
-    uint bytes = bytes_of_planes(plane8, plane4, plane2, plane1, vec);
-    return scaled.x * codes_of_bytes(bytes) + scaled.y;
-#elif WEIGHT_KIND == 0
-    return values_of_words(uint4(
-        piece.words[4 * side], piece.words[4 * side + 1],
-        piece.words[4 * side + 2], piece.words[4 * side + 3]));
-#else
-    return values_of_words(uint4(piece.words[2 * side], piece.words[2 * side + 1], 0, 0));
-#endif
+    uint chunk = number / 2, j = number % 2;
+    return 8 * chunk + (CODE_BITS & 8 ? 4 * j + v : 2 * j + v % 2 + 4 * (v / 2));
 }
+
+// Σ x over each of the two scale groups that a half may have, or over the parts of the only one.
+float2 piece_sums(float4 inputs[4])
+{
+    return float2(dot(inputs[0] + inputs[1], 1), dot(inputs[2] + inputs[3], 1));
+}
+
+// Adds Σ w · x over a half to `sum`; `input_sums` is piece_sums(inputs).
+void add_piece(
+    Half piece, uint number, float4 inputs[4], float2 input_sums, inout float sum)
+{
+    uint chunk = number / 2, moved = 2 * (number % 2);
+    float2 parts = 0;
+    [unroll] for (uint v = 0; v < 4; v++)
+    {
+        float4 values = fractions(bytes_of_planes(
+            piece.plane8[v], piece.plane4[v % 2], piece.plane2[v % 2] >> moved,
+            piece.plane1 >> (moved + v % 2), 4 * (v / 2)));
+        add_products_of_four(values, inputs[v], parts[v / 2]);
+    }
+#if GROUPS == 1
+    parts.x += parts.y;
+    input_sums.x += input_sums.y;
+#endif
+    [unroll] for (uint group = 0; group < GROUPS; group++)
+    {
+#if HAS_OFFSET
+        float2 values = group_line(piece.factors, piece.scale_codes, chunk, group);
+        sum += values.x * parts[group] + values.y * input_sums[group];
+#else
+        float slope = group_line(piece.factors, piece.scale_codes, chunk, group).x;
+        const float zero = 1.0 + float(CODE_ZERO) / float(1 << CODE_BITS);
+        sum += slope * (parts[group] - zero * input_sums[group]);
+#endif
+    }
+}
+
+#else
+
+#define Piece Unit
+static const uint PIECE_VECTORS = UNIT_VECTORS;
+
+Unit load_piece(StructuredBuffer<uint4> vectors, uint row, uint number)
+{
+    return load_unit(vectors, row, number);
+}
+
+uint piece_vector(uint number, uint v)
+{
+    return UNIT_VECTORS * number + v;
+}
+
+float2 piece_sums(float4 inputs[UNIT_VECTORS])
+{
+    return 0;  // nothing needs them
+}
+
+void add_piece(
+    Unit piece, uint number, float4 inputs[UNIT_VECTORS], float2 input_sums, inout float sum)
+{
+    [unroll] for (uint v = 0; v < UNIT_VECTORS; v++)
+        add_products_of_four(unit_values(piece, v), inputs[v], sum);
+}
+
+#endif

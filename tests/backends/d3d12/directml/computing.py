@@ -15,6 +15,8 @@ from tests.backends.d3d12.directml.layouts import constant
 from tests.d3d12_driver import open_d3d12_or_skip
 
 from crossinfer.backends.d3d12.com import ComObject
+from crossinfer.backends.d3d12.commands import CommandList, CommandMemory
+from crossinfer.backends.d3d12.descriptors import DescriptorLoan
 from crossinfer.backends.d3d12.directml import attach
 from crossinfer.backends.d3d12.directml.interfaces import IDMLOperatorInitializer
 from crossinfer.backends.d3d12.interfaces import (
@@ -52,14 +54,12 @@ _HALF = constant("TENSOR_DATA_TYPE_FLOAT16")
 class ComputingPlatform:
     """Records `operators.hlsl` into the lists of a device of libvkd3d or Windows.
 
-    `dispatched` gets every operator that is recorded, with the address of its list.
+    `owner` learns of every operator that is recorded.
     """
 
-    def __init__(
-        self, api: Direct3D, address: int, dispatched: list[tuple[int, SeenOperator]]
-    ) -> None:
+    def __init__(self, api: Direct3D, address: int, owner: ComputingDirectML) -> None:
         device = self._device = ComObject.adopt(address, ID3D12Device, api.abi)
-        self.dispatched = dispatched
+        self._owner = owner
         words = struct.calcsize(_CONSTANTS) // 4
         blob = api.serialize_root_signature(root_signature(0, _VIEWS, words))
         self._signature = device.create(
@@ -90,6 +90,7 @@ class ComputingPlatform:
         assert bound.resource
 
     def dispatch(self, commands: int, dispatchable: FakeObject, table: FakeObject) -> None:
+        assert commands in self._owner.with_heap, "no descriptor heap is set on the list"
         if dispatchable.interface is IDMLOperatorInitializer:
             for operator in dispatchable.facts["operators"]:
                 operator.facts["initialised"] = True
@@ -98,7 +99,7 @@ class ComputingPlatform:
         bindings: Bindings = table.facts["bindings"]
         assert bindings.inputs is not None
         assert bindings.outputs is not None
-        self.dispatched.append((commands, seen))
+        self._owner.dispatched.append((commands, seen))
         views = [*bindings.inputs, *[None] * (_VIEWS - 1 - len(bindings.inputs))]
         recorded = ComObject.adopt(commands, ID3D12GraphicsCommandList, self._device.abi)
         recorded.SetComputeRootSignature(self._signature)
@@ -156,14 +157,16 @@ def _strides(tensor: SeenTensor | None, transposed: bool) -> tuple[int, int]:
 class ComputingDirectML(FakeDirectML):
     """The library over the devices of an API.
 
-    `dispatched` are the operators that were recorded so far, each with the address of its list.
+    `dispatched` are the operators that were recorded so far, each with the address of its list;
+    `with_heap` are the lists that have a descriptor heap (`install_directml` watches them).
     """
 
     def __init__(self, api: Direct3D, **behaviour: Any) -> None:
         self.dispatched: list[tuple[int, SeenOperator]] = []
+        self.with_heap: set[int] = set()
         super().__init__(
             World(),
-            lambda device: ComputingPlatform(api, device, self.dispatched),
+            lambda device: ComputingPlatform(api, device, self),
             Behaviour(**behaviour),
         )
 
@@ -174,6 +177,19 @@ def install_directml(monkeypatch: pytest.MonkeyPatch) -> ComputingDirectML:
     api = direct3d()
     assert api is not None
     made = ComputingDirectML(api)
+    begin, set_on = CommandMemory.begin, DescriptorLoan.set_on
+
+    def begin_without_heap(memory: CommandMemory) -> CommandList:
+        commands = begin(memory)
+        made.with_heap.discard(commands.list.address)
+        return commands
+
+    def set_heap_on(loan: DescriptorLoan, commands: ComObject) -> None:
+        set_on(loan, commands)
+        made.with_heap.add(commands.address)
+
+    monkeypatch.setattr(CommandMemory, "begin", begin_without_heap)
+    monkeypatch.setattr(DescriptorLoan, "set_on", set_heap_on)
     monkeypatch.setattr(attach, "find_library", lambda _: made.library)
     monkeypatch.setenv("CROSSINFER_DIRECTML", "on")
     return made

@@ -15,10 +15,14 @@ from tests.backends.d3d12.directml.layouts import constant
 from tests.backends.d3d12.directml.test_dml_lowering import linear_operands
 
 from crossinfer.backends.d3d12 import D3D12Device, open_d3d12
+from crossinfer.backends.d3d12.commands import CommandList
+from crossinfer.backends.d3d12.constants import State
 from crossinfer.backends.d3d12.directml import attach, gemm_smoke
 from crossinfer.backends.d3d12.directml.descriptions import Description
 from crossinfer.backends.d3d12.directml.trial import try_operator
 from crossinfer.backends.d3d12.encode import PART_COMMANDS
+from crossinfer.backends.d3d12.memory import allocation_of
+from crossinfer.backends.d3d12.states import BarrierRecord, Transition, UavBarrier
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import KernelUnsupported
 from crossinfer.formats.table_formats import Q8_32
@@ -110,6 +114,45 @@ def test_operators_between_our_kernels_in_a_long_recording(device: D3D12Device) 
             expected = expected @ weight.astype(np.float64).T
         result = read(device, views["a"], (1, size))
         np.testing.assert_allclose(result, expected, atol=1e-3)
+
+
+def test_what_operators_read_goes_through_uavs(
+    device: D3D12Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barriers: list[list[BarrierRecord]] = []
+    monkeypatch.setattr(CommandList, "barriers", lambda _, records: barriers.append(list(records)))
+    operands = linear_operands(1, 24, 24)
+    views = {
+        name: device.alloc(o.shape, o.storage, o.role, name).view() for name, o in operands.items()
+    }
+    theirs, ours, *_ = device.lower(Linear(), operands)
+    for name, size in theirs.scratch.items():
+        views[name] = device.alloc((size // 4,), DType.I32).view()
+    again = {**views, "x": views["output"], "output": views["x"]}
+    recorder = device.recorder()
+    for lowering, bound in ((ours, views), (theirs, views), (theirs, again), (ours, again)):
+        for dispatch in lowering.bind(bound):
+            recorder.dispatch(dispatch)
+    recorder.finish()
+    x, weight, output, temporary = (
+        allocation_of(views[name].buffer).resource.address
+        for name in ("x", "weight", "output", *theirs.scratch)
+    )
+    reads, unordered = State.NON_PIXEL_SHADER_RESOURCE, State.UNORDERED_ACCESS
+    assert [set(records) for records in barriers[-4:]] == [
+        set(),  # all promote from COMMON
+        {
+            Transition(x, reads, unordered),
+            Transition(weight, reads, unordered),
+            UavBarrier(output),
+        },
+        {UavBarrier(x), UavBarrier(output), UavBarrier(temporary)},
+        {
+            Transition(output, unordered, reads),
+            Transition(weight, unordered, reads),
+            UavBarrier(x),
+        },
+    ]
 
 
 def read(device: D3D12Device, view: View, shape: tuple[int, int]) -> Array:

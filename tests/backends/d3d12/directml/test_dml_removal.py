@@ -19,6 +19,7 @@ from tests.tiny_models import TinyModels
 
 from crossinfer import LLM, DeviceWarning
 from crossinfer.backends.d3d12 import open_d3d12
+from crossinfer.backends.d3d12.directml import gemm_smoke
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import DeviceLost, InFlight
 from crossinfer.engine import step
@@ -175,3 +176,17 @@ def test_what_the_loss_tells(directml: ComputingDirectML, monkeypatch: pytest.Mo
     assert f"{GEMM} ({SHAPE_TEXT})" in str(error)
     assert driver.removals == 1
     assert directml.world.alive == [], "a device that is lost lets go of everything as well"
+
+
+def test_the_smoke_command_names_the_operator(
+    directml: ComputingDirectML,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    driver = RemovingDriver(monkeypatch, directml, SHAPE)
+    assert gemm_smoke.main([]) == gemm_smoke.ExitCode.LOST
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("directml_gemm[f32]       5x64x32 ")
+    assert "DXGI_ERROR_DEVICE_REMOVED (0x887A0005)" in last
+    assert driver.removals == 1
+    assert gemm_smoke.main(["--m", "6"]) == gemm_smoke.ExitCode.RIGHT

@@ -33,6 +33,7 @@ from collections.abc import Callable, Sequence
 from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS, Merger, Softmax
 from crossinfer.backends.cpu.kernels.attention_tile import QueryRun, Tile
 from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks
+from crossinfer.core.shapes import ceil_div
 from crossinfer.jit.arithmetic import maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
@@ -47,7 +48,8 @@ NO_WINDOW = 2**30
 def build_attention(target: Target, symbol: str, stored: Type, D: int) -> str:
     k = KernelBuilder(symbol, target)
     q, cache, starts, lengths, table, made, output = k.views(f32, stored, i32, i32, i32, f32, f32)
-    runs = _Runs(k, D, (q, cache, starts, lengths, table), output)
+    sizes = _tiles_down_from(_largest_tile(target))
+    runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes)
     with k.workgroups() as group:
         kv_head = group % runs.kv_heads
         row = k.variable(i64, group // runs.kv_heads * runs.step)
@@ -63,12 +65,14 @@ def build_attention(target: Target, symbol: str, stored: Type, D: int) -> str:
     return k.finish()
 
 
-def build_attention_part(target: Target, symbol: str, stored: Type, D: int) -> str:
+def build_attention_part(target: Target, symbol: str, stored: Type, D: int, shared: int) -> str:
+    """`shared` is Hq / Hkv: tiles are cut such that no query is computed twice."""
     k = KernelBuilder(symbol, target)
     q, cache, starts, lengths, table, made, stats, output = k.views(
         f32, stored, i32, i32, i32, f32, f32, f32
     )
-    runs = _Runs(k, D, (q, cache, starts, lengths, table), output)
+    sizes = (even_tile(shared, target),)
+    runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes)
     with k.workgroups() as group:
         kv_head, row = group % runs.kv_heads, group // runs.kv_heads % runs.rows
         part = group // runs.kv_heads // runs.rows
@@ -119,21 +123,28 @@ def build_attention_merge(target: Target, symbol: str, D: int) -> str:
 class _Runs:
     """What the runs of rows of a kernel share."""
 
-    def __init__(self, k: KernelBuilder, D: int, read: Sequence[Pointer], output: Pointer) -> None:
-        """`read`: q, cache, query_start, kv_len, block_table."""
+    def __init__(
+        self,
+        k: KernelBuilder,
+        D: int,
+        read: Sequence[Pointer],
+        output: Pointer,
+        sizes: Sequence[int],
+    ) -> None:
+        """`read`: q, cache, query_start, kv_len, block_table. `sizes` of tiles, largest first."""
         self._k = k
         self._head_dim = D
         self._q, cache, starts, lengths, table = read
         self._output = output
-        sizes = k.constants(*[i32] * 7, f32)
-        self.rows, self.query_heads, self.kv_heads, S, B, self._window, self.step = sizes[:7]
-        self._scale = sizes[7]
+        counts = k.constants(*[i32] * 7, f32)
+        self.rows, self.query_heads, self.kv_heads, S, B, self._window, self.step = counts[:7]
+        self._scale = counts[7]
         self.batch = BatchTables(starts, lengths, table, S, B)
         self._cache = CacheBlocks(cache, self.kv_heads, D)
-        self._largest = _largest_tile(k.target)
+        self._sizes = sizes
         # For all tiles: they take turns.
-        self._softmax = Softmax(k, self._largest)
-        self._merger = Merger(k, self._largest, D)
+        self._softmax = Softmax(k, sizes[0])
+        self._merger = Merger(k, sizes[0], D)
 
     def go(
         self,
@@ -167,8 +178,8 @@ class _Runs:
         start = self._k.variable(i64, 0)
         with self._k.while_() as loop:
             loop.check(start.value < queries)
-            _choose_tile(self._k, run, start.value, queries, self._largest, attend)
-            start += self._largest
+            _choose_tile(self._k, run, start.value, queries, self._sizes, attend)
+            start += self._sizes[0]
 
 
 def _largest_tile(target: Target) -> int:
@@ -177,20 +188,30 @@ def _largest_tile(target: Target) -> int:
     return min(8, registers * target.vector_bits // (32 * 16) // 2)
 
 
+def even_tile(queries: int, target: Target) -> int:
+    """The size of tiles of which the fewest hold so many queries, cut as evenly as possible."""
+    return ceil_div(queries, ceil_div(queries, _largest_tile(target)))
+
+
+def _tiles_down_from(size: int) -> tuple[int, ...]:
+    return tuple(size >> n for n in range(size.bit_length()))
+
+
 def _choose_tile(
     k: KernelBuilder,
     run: QueryRun,
     start: Value,
     queries: Value,
-    size: int,
+    sizes: Sequence[int],
     attend: Callable[[Tile], None],
 ) -> None:
-    """The tile of `size`, or a smaller one if half of that holds all that is left."""
-    if size == 1:
+    """A tile of the first size, or of a later one if that holds all that is left."""
+    size, *smaller = sizes
+    if not smaller:
         attend(Tile(k, run, start, queries, size))
         return
-    with k.if_else(queries - start > size // 2) as (then, otherwise):
+    with k.if_else(queries - start > smaller[0]) as (then, otherwise):
         with then:
             attend(Tile(k, run, start, queries, size))
         with otherwise:
-            _choose_tile(k, run, start, queries, size // 2, attend)
+            _choose_tile(k, run, start, queries, smaller, attend)

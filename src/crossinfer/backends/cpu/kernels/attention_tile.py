@@ -94,8 +94,9 @@ class Tile:
         # Rows ascend, so the first query has the lowest bounds and the last the highest.
         self.start, self.end = self._start_of(self.ends[0]), self.ends[-1]
         self.scale = run.scale * _LOG2_E
-        # Short tiles take several vectors at once instead, to hide the latency of sums.
-        self.vectors = max(1, 4 // size)
+        # Short tiles take several vectors at once instead: sums and memory have latencies to hide.
+        accumulators = 12 if k.target.vector_bits == 512 else 4
+        self.vectors = max(1, min(GROUP_TOKENS // BLOCK_TOKENS, accumulators // size))
 
     def _start_of(self, end: Value) -> Value:
         """The first token that a query sees which sees none from `end` on."""

@@ -9,6 +9,7 @@ from crossinfer.backends.cpu.kernels.attention import (
     build_attention,
     build_attention_merge,
     build_attention_part,
+    even_tile,
 )
 from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS
 from crossinfer.backends.cpu.library import KernelLibrary
@@ -51,9 +52,11 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
         return Lowering(
             (LoweredDispatch(kernel, arguments, constants, (groups, 1, 1)),), {"made": size}
         )
-    part, merge = f"attention_part_{label}", f"attention_merge_{D}"
+    shared = query_heads // kv_heads
+    tile = even_tile(shared, kernels.target)
+    part, merge = f"attention_part_{label}_{tile}", f"attention_merge_{D}"
     part_kernel = kernels.get(
-        f"{name}.part", part, lambda t: build_attention_part(t, part, stored, D)
+        f"{name}.part.{tile}", part, lambda t: build_attention_part(t, part, stored, D, shared)
     )
     merge_kernel = kernels.get(
         f"attention.merge.{D}", merge, lambda t: build_attention_merge(t, merge, D)

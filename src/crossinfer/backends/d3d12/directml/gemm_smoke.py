@@ -26,6 +26,7 @@ from crossinfer.backends.d3d12.directml.tensors import DATA_TYPES
 from crossinfer.backends.d3d12.directml.trial import try_operator
 from crossinfer.backends.d3d12.opening import open_d3d12
 from crossinfer.core.errors import DeviceError, DeviceLost, InvalidUse, KernelUnsupported
+from crossinfer.core.settings import read_settings
 
 
 class ExitCode(enum.IntEnum):
@@ -44,17 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error)
         return ExitCode.NOTHING_TO_RUN
     with device:
+        print(f"{device.info.description}, {device.info.driver}")
         try:
-            directml = attach(device.host, debug=False, wanted="on")
+            return _try(device, options)
         except KernelUnsupported as error:
             print(error)
             return ExitCode.NOTHING_TO_RUN
-        assert directml is not None, "it was asked for"
-        print(f"{device.info.description}, {device.info.driver}")
-        code = run(device, directml.session, options)
-        if device.lost is None:
-            directml.close()
-        return code
 
 
 def try_all(device: D3D12Device) -> ExitCode:
@@ -62,9 +58,13 @@ def try_all(device: D3D12Device) -> ExitCode:
 
     Raises KernelUnsupported where there is no DirectML.
     """
-    directml = attach(device.host, debug=False, wanted="on")
+    return _try(device, _options(["--all"]))
+
+
+def _try(device: D3D12Device, options: argparse.Namespace) -> ExitCode:
+    directml = attach(device.host, debug=read_settings().validation, wanted="on")
     assert directml is not None, "it was asked for"
-    code = run(device, directml.session, _options(["--all"]))
+    code = run(device, directml.session, options)
     if device.lost is None:
         directml.close()
     return code

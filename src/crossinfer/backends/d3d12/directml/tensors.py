@@ -21,8 +21,8 @@ from crossinfer.hal.buffer import VIEW_ALIGNMENT
 
 DIMENSIONS = 4
 """What every operator takes at every feature level."""
-_MOST_ELEMENTS = 1 << 32
-"""Sizes and strides are 32-bit numbers; so is the index of an element."""
+_MOST_BYTES = 1 << 32
+"""Sizes and strides are 32-bit numbers, and a view of a buffer shows no more."""
 
 DATA_TYPES = {DType.F32: DataType.FLOAT32, DType.F16: DataType.FLOAT16}
 
@@ -47,9 +47,9 @@ class Tensor:
                 f"A tensor of {self.rows} rows of {self.columns} elements, {self.row_stride} "
                 "apart, cannot be described to DirectML."
             )
-        if self._last + 1 >= _MOST_ELEMENTS:
+        if self.size_in_bytes >= _MOST_BYTES:
             raise InvalidUse(
-                f"A tensor of {self.rows} rows of {self.columns} elements has too many of them for "
+                f"A tensor of {self.rows} rows of {self.columns} elements is too large for "
                 "DirectML."
             )
 
