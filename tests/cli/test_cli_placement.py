@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from crossinfer import LLM
 from crossinfer.cli.app import app
+from crossinfer.plan.explain import step_rows
 
 
 def run(path: str, *options: str) -> Result:
@@ -40,6 +41,20 @@ def test_where_layers_are_is_said_on_stderr(
     with LLM(path, "reference", context=64) as llm:
         expected = llm.generate("abc", max_tokens=4)
     assert json.loads(result.stdout)["tokens"] == list(expected.tokens)
+
+
+def test_the_plan_is_that_of_the_precision_set(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tiny_models("tiny-llama", "bf16"))
+    for precision in ("exact", "fast"):
+        monkeypatch.setenv("CROSSINFER_PRECISION", precision)
+        options = ("--plan", "--json", "--device", "cpu", "--context", "64")
+        result = CliRunner().invoke(app, ["inspect", path, *options])
+        assert result.exit_code == 0, result.output
+        with LLM(path, "cpu", context=64) as llm:
+            expected = [list(row.kernels) for row in step_rows(llm.plan)]
+        assert [row["kernels"] for row in json.loads(result.stdout)["plan"]["steps"]] == expected
 
 
 def test_layers_that_nobody_takes_are_an_error(tiny_models: TinyModels) -> None:

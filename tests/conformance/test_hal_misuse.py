@@ -16,7 +16,7 @@ from crossinfer.graph.ops.swiglu import Swiglu
 from crossinfer.hal.buffer import Access, Binding, Buffer, Role, View
 from crossinfer.hal.device import Device
 from crossinfer.hal.executor import Executor
-from crossinfer.hal.kernel import Dispatch, Kernel
+from crossinfer.hal.kernel import MAX_BINDINGS, Dispatch, Kernel
 
 Call = Callable[[], object]
 KERNEL = Kernel("test_kernel", None)
@@ -149,16 +149,16 @@ def test_buffers_freed_after_their_command(any_device: Device) -> None:
 
 
 def test_limits_of_a_dispatch(any_device: Device) -> None:
-    views = [words(any_device).view() for _ in range(9)]
+    views = [words(any_device).view() for _ in range(MAX_BINDINGS + 1)]
     for dispatch, message in (
-        (Dispatch(KERNEL, read(*views)), "test_kernel has 9 views; at most 8"),
+        (Dispatch(KERNEL, read(*views)), f"test_kernel has {len(views)} views; at most"),
         (Dispatch(KERNEL, (), bytes(129)), "test_kernel has 129 bytes of constants; at most 128"),
         (Dispatch(KERNEL, (), grid=(1, 0, 1)), r"grid \(1, 0, 1\)"),
         (Dispatch(KERNEL, (), grid=(1, 1, -1)), r"grid \(1, 1, -1\)"),
         (Dispatch(KERNEL, (), grid=(1, 1 << 32, 1)), r"grid \(1, 4294967296, 1\)"),
     ):
         check_dispatch_refused(any_device, dispatch, message)
-    any_device.recorder().dispatch(Dispatch(KERNEL, read(*views[:8]), bytes(128)))
+    any_device.recorder().dispatch(Dispatch(KERNEL, read(*views[:-1]), bytes(128)))
 
 
 @pytest.mark.parametrize("first", Access)

@@ -182,6 +182,29 @@ def test_everything_in_flight_is_recovered(
         np.testing.assert_allclose(rows, expected_logits[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(("kernel", "at"), [("argmax", 2), ("attention", 9), ("", 30)])
+def test_streamed_layers_stop_strings_and_logits_come_through(
+    path: Path, install: Install, kernel: str, at: int
+) -> None:
+    def run(llm: LLM) -> tuple[list[str], Generation, Any]:
+        pieces = list(llm.stream(PROMPT, max_tokens=NEW_TOKENS))
+        text = "".join(pieces)
+        stopped = llm.generate(PROMPT, max_tokens=NEW_TOKENS, stop=[text[3:5]])
+        assert stopped.finish_reason is FinishReason.STOP
+        return pieces, stopped, llm.logits(PROMPT)
+
+    with LLM(path, "reference", context=64) as llm:
+        expected = run(llm)
+    backend = install(*(Fault(FaultKind.LOST, kernel, at * n) for n in (1, 2)))
+    told = pytest.warns(DeviceWarning, match="was lost")
+    with LLM(path, "faulty", context=64, gpu_layers=0, stream_layers=True) as llm, told:
+        pieces, stopped, logits = run(llm)
+    assert len(backend.opened) == 3
+    assert "".join(pieces) == "".join(expected[0])
+    assert (stopped.text, stopped.tokens) == (expected[1].text, expected[1].tokens)
+    np.testing.assert_allclose(logits, expected[2], atol=1e-5)
+
+
 def test_a_hang_is_a_loss(path: Path, install: Install) -> None:
     install(
         Fault(FaultKind.HANG, "attention", 7),

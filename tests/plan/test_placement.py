@@ -85,6 +85,7 @@ def test_no_device_has_a_kernel() -> None:
     assert message.startswith("No device can run layers.0.rope_kv and layers.0.attention. ")
     assert "first: it has no kernel for attention[f16]" in message
     assert "other: it has no kernel for rope_kv[f16]" in message
+    assert message.endswith("Add a device, such as cpu.")
 
 
 def test_no_device() -> None:
@@ -117,5 +118,7 @@ def test_a_kernel_barred_everywhere_is_an_error() -> None:
     store, pair = VerdictStore(None), devices()
     for device in pair:
         store.record(device.info, "argmax", passed=False, reason="wrong")
-    with pytest.raises(PlanError, match=r"argmax.*first: argmax is barred.*other: argmax is"):
+    with pytest.raises(PlanError, match=r"argmax.*first: argmax is barred.*other: argmax is") as e:
         make_plan(small_model(), pair, store)
+    again = "have what is barred tried again: `crossinfer verify --device {} --forget`"
+    assert all(again.format(device.info.name) in str(e.value) for device in pair)

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from crossinfer.core.settings import read_settings
-from crossinfer.engine.setup import choose_kv_dtype, open_devices, preview_plan
+from crossinfer.engine.setup import (
+    choose_kv_dtype,
+    choose_precision,
+    open_devices,
+    preview_plan,
+)
 from crossinfer.engine.verification import Verifier
 from crossinfer.formats.model_file import ModelFile
 from crossinfer.hal.verdicts import VerdictStore
@@ -50,6 +55,8 @@ def preview(
     )
     with contextlib.closing(row):
         opened = row.devices
+        for device in opened if choose_precision(None) == "fast" else ():
+            device.allow_rounding()
         plan = preview_plan(
             model,
             opened,

@@ -27,8 +27,9 @@ from crossinfer.plan.plan import Plan
 
 LEAST_SHARE = 0.25
 """Of the weights, so much must be on a GPU: less saves less time than its memory is worth."""
-MOST_SEGMENTS = 4
-"""A model that is split between two devices has two or three; more go to and fro in each layer."""
+MOST_CROSSINGS = 3
+"""From one device to the other in a step: a model that is divided has so many at most (embedding,
+layers, head), one whose layers go to and fro has more."""
 
 # What may end the process before any kernel runs, named like kernels in the verdicts.
 _SEARCH = "search for devices"
@@ -121,7 +122,7 @@ def _against(plan: Plan) -> str:
         return f"only {share:.0%} of the weights would be there{why}."
     # Streamed layers have segments of their own on one device.
     crossings = sum(a.device != b.device for a, b in itertools.pairwise(plan.segments))
-    if crossings >= MOST_SEGMENTS:
+    if crossings > MOST_CROSSINGS:
         why = next((s.reason for segment in plan.segments for s in segment.steps if s.reason), "")
         return f"each token would go to and fro {crossings} times ({why})."
     return ""

@@ -4,7 +4,7 @@ This page is the contract between callers (the engine, tests) and backends.
 
 **Who validates.** `Device`, `Recorder` and `Executor` check every call and raise `InvalidUse`, so
 a backend's hooks (the methods that start with an underscore) see only valid arguments: buffers of
-this device that are not freed, views in range, at most 8 bindings and 128 bytes of constants, a
+this device that are not freed, views in range, at most 14 bindings and 128 bytes of constants, a
 grid of sizes from 1 to 2³² - 1, a recording that is not in flight. Views of commands start at
 multiples of 256 bytes; those of writes and downloads start anywhere.
 

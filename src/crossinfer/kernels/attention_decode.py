@@ -41,6 +41,9 @@ _ONE_PART_TOKENS = 1024
 """Up to so many tokens one group is as fast as parts that another kernel must join."""
 # Groups in shares of `Capabilities.fill_groups`, a group being twice as large as those are.
 _FEW_GROUPS = 0.2
+_USUAL_PARTS = 4
+_USUAL_SHARE = 8
+"""Most sequences have so many parts with tokens, or one of so many parts of a long table."""
 _MANY_GROUPS = 1
 _PARTS = "attention parts"
 _COMBINE = ShaderKernel(
@@ -106,7 +109,8 @@ def _cut(shape: AttentionShape, capabilities: Capabilities) -> tuple[int, int]:
     heads = min(max(_HEADS), power_of_two(shape.sharing))
     while heads > 1 and _shared_bytes(heads) > capabilities.shared_bytes:
         heads //= 2
-    while heads > 1 and groups * ceil_div(shape.sharing, heads) * most_parts < _FEW_GROUPS * fill:
+    parts = max(min(most_parts, _USUAL_PARTS), most_parts // _USUAL_SHARE)
+    while heads > 1 and groups * ceil_div(shape.sharing, heads) * parts < _FEW_GROUPS * fill:
         heads //= 2
     groups *= ceil_div(shape.sharing, heads)
     return heads, max(1, min(most_parts, int(_MANY_GROUPS * fill) // groups))

@@ -21,9 +21,6 @@ from crossinfer.kernels.catalog import all_shaders
 from crossinfer.kernels.fetch_dxc import fetch_library
 from crossinfer.kernels.shader import ShaderKernel, Target
 
-_AT_ONCE = 4
-"""Shaders that a worker takes from the list at once."""
-
 
 def build(folder: Path | None = None) -> int:
     """Compile what the cache lacks; returns how many there are in all. Raises KernelUnsupported."""
@@ -32,7 +29,7 @@ def build(folder: Path | None = None) -> int:
     if missing:
         fetch_library()
         with ProcessPoolExecutor() as pool:
-            list(pool.map(_compile, missing, chunksize=_AT_ONCE))
+            list(pool.map(_compile, missing))
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for kernel, target in work:

@@ -9,6 +9,8 @@ from crossinfer.kernels.shader import ShaderKernel
 
 
 def all_shaders() -> Iterator[ShaderKernel]:
-    """Each shader once, family by family."""
-    for family in (row_ops, linear, attention, selection, probe):
+    """Each shader once, family by family: first those that take longest to compile, so that a
+    build's workers end at the same time.
+    """
+    for family in (attention, linear, row_ops, selection, probe):
         yield from family.shaders()

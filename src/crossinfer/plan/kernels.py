@@ -40,15 +40,18 @@ class KernelSelector:
 
     def why_not(self, node: Node, device: int) -> str:
         """Why `select` gives None."""
-        chosen = self.devices[device]
-        shape = shape_text(node.operand_types())
-        reasons = [
+        chosen, types = self.devices[device], node.operand_types()
+        nothing = chosen.refusal(node.op, types) or f"it has no kernel for {node.op.variant(types)}"
+        return f"{chosen.info.name}: {'; '.join(self.barred(node, device)) or nothing}"
+
+    def barred(self, node: Node, device: int) -> list[str]:
+        """The kernels that verdicts keep `node` from, each with the reason."""
+        chosen, types = self.devices[device], node.operand_types()
+        shape = shape_text(types)
+        return [
             f"{kernel} is barred{' at this shape' if verdict.shape else ''} "
             f"({verdict.reason.partition(chr(10))[0]})"
-            for lowering in chosen.lower(node.op, node.operand_types())
+            for lowering in chosen.lower(node.op, types)
             for kernel in lowering.kernel_names
             if (verdict := self._verdicts.find(chosen.info, kernel, shape)) and not verdict.passed
         ]
-        types = node.operand_types()
-        nothing = chosen.refusal(node.op, types) or f"it has no kernel for {node.op.variant(types)}"
-        return f"{chosen.info.name}: {'; '.join(reasons) or nothing}"

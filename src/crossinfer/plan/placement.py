@@ -67,14 +67,20 @@ def choose_device(
     Raises PlanError.
     """
     skipped: list[str] = []
+    ways = ["Add a device, such as cpu"]
     for device in candidates:
         missing = next((node for node in group if selector.select(node, device) is None), None)
         if missing is None:
             return device, skipped
         skipped.append(selector.why_not(missing, device))
+        if selector.barred(missing, device):
+            name = selector.devices[device].info.name
+            ways.append(
+                f"have what is barred tried again: `crossinfer verify --device {name} --forget`"
+            )
     raise PlanError(
         f"No device can run {' and '.join(node.name for node in group)}. {'. '.join(skipped)}. "
-        "Add a device, such as cpu."
+        f"{', or '.join(ways)}."
     )
 
 

@@ -13,8 +13,9 @@ from tests.backends.vulkan.vulkan_programs import words
 from crossinfer.backends.vulkan import VulkanDevice
 from crossinfer.backends.vulkan.constants import SHARING_CONCURRENT, QueueFlag
 from crossinfer.backends.vulkan.logical import Queue
-from crossinfer.backends.vulkan.memory import buffer_info
+from crossinfer.backends.vulkan.memory import DEVICE_MEMORY, buffer_info
 from crossinfer.backends.vulkan.physical import QueueFamily
+from crossinfer.core.dtypes import DType
 
 SIZE = 1 << 20
 G, C, T = QueueFlag.GRAPHICS, QueueFlag.COMPUTE, QueueFlag.TRANSFER
@@ -66,6 +67,21 @@ def test_the_same_copy_is_recorded_once(device: VulkanDevice, calls: list[str]) 
     for source in sources:
         source.free()
     assert device.native.objects < objects
+
+
+def test_a_recorded_copy_goes_with_its_target(device: VulkanDevice) -> None:
+    """A driver may give another buffer the handle of one that is gone."""
+    size = DEVICE_MEMORY.block_bytes  # a block of its own
+    source = device.host_memory(1024)
+    for fill in (1, 2):
+        source.data[:] = fill
+        target = device.alloc((size // 4,), DType.F32)
+        device.copy_in(source, target.view(0, 1024)).wait()
+        assert len(device._host_copies._recorded) == 1
+        assert set(device.download(target.view(0, 1024))) == {fill}
+        target.free()
+        assert device._host_copies._recorded == {}
+    source.free()
 
 
 def test_copies_go_to_their_queue(device: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ class SharedDevice:
         """It was removed or hangs: the next one who wants a device tries to make another."""
 
     def give_up(self) -> None:
-        """The queue of a user hangs: what it may use stays for ever, and others get a new device."""
+        """The queue of a user hangs: what it may use stays for ever; others get a new device."""
         self.is_stale = True
         self.device.references.pin()
 

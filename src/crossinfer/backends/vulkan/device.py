@@ -21,6 +21,7 @@ from crossinfer.backends.vulkan.memory import (
     UPLOAD_MEMORY,
     Allocation,
     Allocator,
+    Block,
     Pieces,
     parts_of,
     spans_of,
@@ -88,7 +89,7 @@ class VulkanDevice(ShaderDevice):
         try:
             with self._calls("start"):
                 self._transfers = Transfers(native, lambda: self.deadline_s)
-                self._memory = Allocator(native, DEVICE_MEMORY, self._transfers.forget)
+                self._memory = Allocator(native, DEVICE_MEMORY, self._forget_block)
                 self._fences = FencePool(native)
                 self._pipelines = Pipelines(native, info.name)
                 self._pool = CommandPool(native)
@@ -110,6 +111,10 @@ class VulkanDevice(ShaderDevice):
         """A call about what is in flight failed, so nothing is known of it any more."""
         self.is_failing = True  # fences that are asked from here on have no answer
         return self.lose(loss_reason(self.native, error) if error.is_loss else str(error))
+
+    def _forget_block(self, block: Block) -> None:
+        self._transfers.forget(block)
+        self._host_copies.forget(block)
 
     def _alloc(self, size: int) -> object:
         with self._calls(f"allocate {size} bytes"):

@@ -12,7 +12,13 @@ import numpy as np
 
 from crossinfer.backends.vulkan.commands import CommandBuffer, CommandPool
 from crossinfer.backends.vulkan.logical import LogicalDevice
-from crossinfer.backends.vulkan.memory import UPLOAD_MEMORY, Allocation, Allocator, place_of
+from crossinfer.backends.vulkan.memory import (
+    UPLOAD_MEMORY,
+    Allocation,
+    Allocator,
+    Block,
+    place_of,
+)
 from crossinfer.core.dtypes import Array
 from crossinfer.hal.buffer import View
 
@@ -39,6 +45,11 @@ class HostCopies:
         for key in [key for key in self._recorded if key[0] is memory]:
             self._pool.free(self._recorded.pop(key))
         self._memory.free(memory)
+
+    def forget(self, block: Block) -> None:
+        """A block is about to go away; no copy to it runs."""
+        for key in [key for key in self._recorded if key[1][0] == block.buffer]:
+            self._pool.free(self._recorded.pop(key))
 
     def submit(self, source: Allocation, target: View, fence: int) -> None:
         """Copy the start of `source` over `target`; the commands are kept for the next time."""
