@@ -127,6 +127,7 @@ def test_closing_does_not_wait_for_the_host(host: Host) -> None:
 
 
 def test_a_queue_that_the_host_holds_up_is_told(host: Host) -> None:
+    before = host.counts()
     device = from_d3d12(host.device.address, host.queue.address, deadline_s=0.2)
     source, target = (device.upload(bytes(1024), (256,), DType.I32) for _ in range(2))
     host.queue.Wait(host.fence, 1)
@@ -137,6 +138,7 @@ def test_a_queue_that_the_host_holds_up_is_told(host: Host) -> None:
     host.fence.Signal(1)
     device.close()
     assert host.still_works()
+    assert host.counts() == before
 
 
 def test_what_cannot_be_used_is_refused_and_keeps_its_counts() -> None:

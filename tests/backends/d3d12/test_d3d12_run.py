@@ -12,7 +12,7 @@ import pytest
 
 RUN = Path(__file__).parents[3] / "scripts" / "d3d12-run"
 TOOLS = (
-    *("sh", "dirname", "readlink", "sha256sum", "cut", "mkdir", "flock"),
+    *("sh", "uname", "dirname", "readlink", "sha256sum", "cut", "mkdir", "flock"),
     *("echo", "sed", "head", "ldconfig", "mktemp", "rm"),
 )
 
@@ -40,6 +40,7 @@ def test_a_system_that_is_no_debian_is_a_loud_skip(tmp_path: Path) -> None:
     done = _run("true", PATH=str(tools), CROSSINFER_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 77
     assert "Direct3D 12 cannot be had here" in done.stderr
+    assert "no Debian" in done.stderr
 
 
 def test_it_wants_a_command() -> None:
@@ -57,4 +58,6 @@ def test_programs_and_scripts_run_as_they_would(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "two words\n")
     done = _run(sys.executable, "-c", "import sys; print(sys.prefix)")
     assert (done.returncode, done.stdout.strip()) == (0, sys.prefix)
+    done = _run("echo", "which the shell has too")
+    assert (done.returncode, done.stdout) == (0, "which the shell has too\n")
     assert _run("no-such-command").returncode == 127

@@ -81,8 +81,7 @@ def gemms(directml: ComputingDirectML) -> list[tuple[int, int, int] | None]:
     ("verify", "removals"),
     [
         ("1", 1),  # alone, before the first step with five rows
-        # In the step, and alone, when those that were in flight are tried.
-        pytest.param("0", 2, marks=pytest.mark.slow),
+        ("0", 2),  # in the step, and alone, when those that were in flight are tried
     ],
 )
 def test_a_generation_goes_on_without_the_operator(
