@@ -30,7 +30,8 @@ from crossinfer.backends.cpu import CpuDevice
 from crossinfer.backends.reference import ReferenceDevice
 from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.engine import recovery
-from crossinfer.engine.batch import BatchLimits
+from crossinfer.engine.batch import Batch, BatchLimits
+from crossinfer.engine.step import StepResult, StepRunner
 from crossinfer.engine.suspects import find_guilty
 from crossinfer.engine.verification import planned_op, steps_on
 from crossinfer.graph.ops import OPS
@@ -473,6 +474,31 @@ def test_a_device_that_cannot_be_opened_again_gives_way_to_the_next(
         with pytest.warns(DeviceWarning, match="is not used any more"):
             assert greedy(llm) == undisturbed(path)
         assert len(llm.devices) == 1
+
+
+def test_the_next_device_gets_steps_of_its_own_size(
+    path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room was left for those alone."""
+    rows: list[tuple[str, int]] = []
+    run = StepRunner.run
+
+    def watched(runner: StepRunner, batch: Batch, **options: Any) -> StepResult:
+        rows.append((runner.plan.devices[0].info.name, batch.rows))
+        return run(runner, batch, **options)
+
+    monkeypatch.setattr(StepRunner, "run", watched)
+    with ReferenceDevice() as inner, ReferenceDevice(name="next") as following:
+        first = dataclasses.replace(inner.info, name="faulty", step_rows=16)
+        following.info = dataclasses.replace(following.info, step_rows=4)
+        install(Fault(FaultKind.LOST, "attention", 3), info=first).refuses_after = 1
+        with (
+            LLM(path, ["faulty", following], context=64) as llm,
+            pytest.warns(DeviceWarning, match="is not used any more"),
+        ):
+            assert greedy(llm) == undisturbed(path)
+    assert max(count for name, count in rows if name == "faulty") == 16
+    assert max(count for name, count in rows if name == "next") == 4
 
 
 def test_without_another_device_the_loss_reaches_the_callers(path: Path, install: Install) -> None:

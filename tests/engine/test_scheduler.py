@@ -76,7 +76,7 @@ def run(scheduler: Scheduler, limits: BatchLimits, lost: Collection[int] = ()) -
             assert chunk.kv_len == sequence.computed + len(chunk.tokens)
             assert len(chunk.blocks) * BLOCK_TOKENS >= chunk.kv_len
         if steps in lost:
-            scheduler.restart()
+            scheduler.restart(limits)
             continue
         for sequence, chunk in zip(step.sequences, step.batch.chunks, strict=True):
             assert isinstance(sequence, Recorded)

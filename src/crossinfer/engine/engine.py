@@ -198,7 +198,7 @@ class Engine:
             self._fail(failed, ours)
         else:
             with self._wake:
-                self._scheduler.restart()
+                self._scheduler.restart(self._runner.limits)
 
     def _tell_news(self) -> None:
         news = " ".join(self._runner.take_news())

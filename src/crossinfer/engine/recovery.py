@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from crossinfer.core.errors import DeviceError, DeviceLost, OutOfDeviceMemory, PlanError
 from crossinfer.core.progress import Progress, no_progress
-from crossinfer.engine.batch import Batch
+from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.device_row import DeviceRow
 from crossinfer.engine.step import StepResult, StepRunner
 from crossinfer.engine.suspects import bar, find_guilty, only_one, suspects
@@ -77,6 +77,11 @@ class RecoverableRunner:
     def plan(self) -> Plan:
         """See `StepRunner.plan`."""
         return self._current.plan
+
+    @property
+    def limits(self) -> BatchLimits:
+        """The largest batch that the runner in use has memory for."""
+        return self._current.limits
 
     def memory(self) -> dict[str, int]:
         """See `StepRunner.memory`."""

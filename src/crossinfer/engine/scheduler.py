@@ -49,8 +49,12 @@ class Scheduler:
         """Every sequence that has not ended."""
         return [*self._running, *self._waiting]
 
-    def restart(self) -> None:
-        """The KV cache is gone: whatever runs is computed again from its first token."""
+    def restart(self, limits: BatchLimits) -> None:
+        """The KV cache is gone: whatever runs is computed again from its first token.
+
+        `limits` are those of what runs the steps from here on.
+        """
+        self._limits = limits
         for sequence in self._running:
             self._pool.release(sequence.blocks)
             sequence.restart()

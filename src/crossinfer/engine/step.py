@@ -75,6 +75,8 @@ class StepRunner:
         `verifier` looks at the kernels of each plan first; None trusts them. `gate` lets steps
         through in pieces. `progress` counts the kernels that are prepared, then bytes of weights.
         """
+        self.limits = limits
+        """The largest batch for which there is memory."""
         self._model = model
         self._devices = devices
         self._verdicts = verdicts
