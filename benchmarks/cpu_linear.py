@@ -123,7 +123,7 @@ def main() -> None:
     N, K = map(int, given.shape.split("x"))
     kernels = kernel_library(targets[given.target])
     with CpuDevice(threads=given.threads, target=kernels.target) as device:
-        limits = measure_limits(device)
+        limits = measure_limits(device, kernels.target)
     read = limits.read_bytes_per_s / 1e9
     integers = limits.integer_operations_per_s / 1e9
     floats = limits.float_operations_per_s / 1e9

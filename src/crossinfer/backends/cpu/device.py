@@ -181,7 +181,7 @@ class CpuDevice(Device):
         return [end * 1e-9 if end else None for end in ends]
 
     def measure_limits(self) -> Limits | None:
-        return measure_limits(self)
+        return measure_limits(self, self.target)
 
     def _close(self) -> None:
         forks.unwatch(self)

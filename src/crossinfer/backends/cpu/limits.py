@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from crossinfer.backends.cpu.kernels.limits import (
     PEAK_CHAINS,
@@ -17,12 +16,10 @@ from crossinfer.backends.cpu.kernels.limits import (
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import DType
 from crossinfer.hal.buffer import Access, Binding
+from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Dispatch
 from crossinfer.hal.limits import Limits
 from crossinfer.jit.target import Target
-
-if TYPE_CHECKING:
-    from crossinfer.backends.cpu.device import CpuDevice
 
 _READ_MEMORY = 256 << 20
 """More than the caches hold."""
@@ -31,18 +28,19 @@ _GROUPS = 256
 _REPEATS = 5
 
 
-def measure_limits(device: CpuDevice) -> Limits:
+def measure_limits(device: Device, target: Target) -> Limits:
     """The best of a few runs of each kernel. Raises OutOfDeviceMemory, DeviceLost."""
     groups = _READ_MEMORY // READ_BYTES
-    read = _best_seconds(device, "read_limit", build_read, _READ_MEMORY, groups)
+    read = _best_seconds(device, target, "read_limit", build_read, _READ_MEMORY, groups)
     integers, floats = (
         _GROUPS
-        * peak_operations(device.target, integers=wanted)
+        * peak_operations(target, integers=wanted)
         / _best_seconds(
             device,
+            target,
             name,
             functools.partial(build_peak, integers=wanted),
-            4 * device.target.lanes() + _GROUPS,
+            4 * target.lanes() + _GROUPS,
             _GROUPS,
         )
         for name, wanted in (("integer_limit", True), ("float_limit", False))
@@ -51,15 +49,15 @@ def measure_limits(device: CpuDevice) -> Limits:
 
 
 def _best_seconds(
-    device: CpuDevice,
+    device: Device,
+    target: Target,
     name: str,
     build: Callable[[Target, str], str],
     data_bytes: int,
     groups: int,
 ) -> float:
     """The shortest time of a kernel over `data_bytes` of zeros."""
-    library = kernel_library(device.target)
-    kernel = library.get(name, name, lambda target: build(target, name))
+    kernel = kernel_library(target).get(name, name, lambda given: build(given, name))
     data = device.upload(bytes(data_bytes), (data_bytes // 4,), DType.I32, label="limits")
     out = device.alloc((PEAK_CHAINS,), DType.I32, label="limits")
     try:
