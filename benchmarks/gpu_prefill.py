@@ -36,6 +36,7 @@ from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import OpDescription, Operand
 from crossinfer.hal.registry import open_device
 from crossinfer.kernels.probe import fma_operations, fma_threads, lower_fma_rate
+from crossinfer.kernels.shader_device import ShaderDevice
 from crossinfer.testing.shapes import SHAPES, Kind, ModelShape
 from crossinfer.verify.data import random_stored
 
@@ -79,9 +80,8 @@ def float_rate(device: Device, rounds: int = 4000) -> float:
     """float32 operations a second of a kernel that only multiplies and adds."""
     work = Work(device)
     output = work.alloc(Operand((fma_threads(FMA_GROUPS),), DType.F32))
-    # A kernel that belongs to no op: backends over these shaders all keep their kernels there.
-    make_kernel = device._pipelines.kernel  # type: ignore[attr-defined]
-    dispatches = lower_fma_rate(FMA_GROUPS, rounds, 0.999, 0.001, make_kernel).bind(
+    assert isinstance(device, ShaderDevice), "the kernel belongs to no op, so it is asked for"
+    dispatches = lower_fma_rate(FMA_GROUPS, rounds, 0.999, 0.001, device.kernel).bind(
         {"output": output}
     )
     try:

@@ -23,11 +23,11 @@ class ShaderDevice(Device):
     _capabilities: Capabilities
 
     @abc.abstractmethod
-    def _kernel(self, shader: ShaderKernel) -> Kernel:
+    def kernel(self, shader: ShaderKernel) -> Kernel:
         """The HAL's kernel of a shader, the same one each time; makes no pipeline yet."""
 
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:
-        return lower(op, operands, self._capabilities, self._kernel)
+        return lower(op, operands, self._capabilities, self.kernel)
 
     def refusal(self, op: OpDescription, operands: Mapping[str, Operand]) -> str:
         return why_too_large(op, operands, self._capabilities)

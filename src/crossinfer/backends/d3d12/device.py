@@ -94,7 +94,7 @@ class D3D12Device(ShaderDevice):
         ours = super().lower(op, operands)
         return self.directml.lower(op, operands, ours) if self.directml is not None else ours
 
-    def _kernel(self, shader: ShaderKernel) -> Kernel:
+    def kernel(self, shader: ShaderKernel) -> Kernel:
         return self.shared.pipelines.kernel(shader)
 
     def lose(self, reason: str) -> DeviceLost:

@@ -104,7 +104,7 @@ class VulkanDevice(ShaderDevice):
         self._forgotten.atexit = False  # the process's end gives everything back
         forks.watch(self)
 
-    def _kernel(self, shader: ShaderKernel) -> Kernel:
+    def kernel(self, shader: ShaderKernel) -> Kernel:
         return self._pipelines.kernel(shader)
 
     def fail(self, error: VulkanError) -> DeviceLost:
