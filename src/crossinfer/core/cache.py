@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -48,6 +47,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
     Written beside its target and renamed, so that readers in other processes never see a part.
     """
+    import tempfile  # a start that finds all in the cache writes nothing
+
     handle, name = tempfile.mkstemp(prefix=path.name + ".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -6,19 +6,19 @@ one whose name starts like ours but is unknown is an error, since it is usually 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from crossinfer.core.errors import SettingsError
+from crossinfer.core.records import record
 
 PREFIX = "CROSSINFER_"
 PRECISIONS = ("exact", "fast")
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Settings:
     """The settings in force; field names are the variables' names in lower case."""
 
@@ -85,7 +85,7 @@ def _path(text: str) -> Path:
     return Path(_text(text))
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Variable:
     """One row of the table: what a variable is for, what it takes, how it is parsed."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Mapping
 
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op
 from crossinfer.hal.kernel import Operand
 
@@ -46,9 +48,9 @@ class Node:
     layer: int | None = None
     """The model's layer that it belongs to, from 0; None before the first and after the last."""
 
-    def updated(self) -> dict[str, str]:
+    def updated(self) -> Mapping[str, str]:
         """Output operand → the input operand in whose memory it lives."""
-        return {rule.name: rule.updates for rule in self.op.outputs if rule.updates is not None}
+        return _updates(type(self.op))
 
     def input_types(self) -> dict[str, Operand]:
         return {name: tensor.type for name, tensor in self.inputs.items()}
@@ -60,7 +62,12 @@ class Node:
         return self.input_types() | made
 
 
-@dataclasses.dataclass(frozen=True)
+@functools.cache
+def _updates(op: type[Op]) -> Mapping[str, str]:
+    return {rule.name: rule.updates for rule in op.outputs if rule.updates is not None}
+
+
+@record
 class Graph:
     """A step of a model for one bucket of sizes."""
 

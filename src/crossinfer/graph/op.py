@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import ClassVar
 
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import PlanError
+from crossinfer.core.records import record
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.buffer import Access
 from crossinfer.hal.kernel import Argument, Operand
@@ -16,7 +17,7 @@ from crossinfer.hal.kernel import Argument, Operand
 Operands = Mapping[str, Operand]
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class OperandRule:
     """What an op says of one of its operands.
 
@@ -28,7 +29,7 @@ class OperandRule:
     updates: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Op(abc.ABC):
     """An op with its attributes. Two equal ops compute the same."""
 
@@ -53,12 +54,11 @@ class Op(abc.ABC):
 
     def check(self, inputs: Operands) -> None:
         """Raises PlanError unless exactly the declared inputs are given."""
-        known = {rule.name for rule in self.inputs}
         for rule in self.inputs:
             if not rule.optional and rule.name not in inputs:
                 raise PlanError(f"The op {self.name} needs the input {rule.name}.")
         for name in inputs:
-            if name not in known:
+            if name not in _input_names(type(self)):
                 raise PlanError(f"The op {self.name} has no input {name}.")
 
     def variant(self, operands: Operands) -> str:
@@ -73,7 +73,7 @@ class Op(abc.ABC):
 
     def arguments(self, operands: Operands) -> tuple[Argument, ...]:
         """One binding for each operand, in order, with what the op does to it."""
-        inputs = {rule.name for rule in self.inputs}
+        inputs = _input_names(type(self))
         updated = {rule.updates for rule in self.outputs}
         return tuple(
             Argument(
@@ -92,6 +92,11 @@ class Op(abc.ABC):
         if not condition:
             given = ", ".join(f"{name} {operand}" for name, operand in inputs.items())
             raise PlanError(f"The op {self.name} needs {rule}, but got {given}.")
+
+
+@functools.cache
+def _input_names(op: type[Op]) -> frozenset[str]:
+    return frozenset(rule.name for rule in op.inputs)
 
 
 def float32(*shape: int) -> Operand:

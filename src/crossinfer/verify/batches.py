@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from crossinfer.core.dtypes import Array
+from crossinfer.core.records import record
 from crossinfer.core.shapes import ceil_div
 from crossinfer.graph.batch import BLOCK_TOKENS, PADDING_BLOCK
 from crossinfer.verify.data import Random
@@ -15,7 +14,7 @@ _SPARE_BLOCKS = 3
 """Blocks that no sequence owns, the padding block among them."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Layout:
     """The sizes of a batch: (rows, kv_len) of each sequence, and padding.
 

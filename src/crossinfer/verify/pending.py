@@ -5,16 +5,16 @@ Loads little, since every start asks; `trial` runs the cases where there are any
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, Operands
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Lowering, shape_text
 from crossinfer.hal.verdicts import VerdictStore
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class PlannedOp:
     """An op of a plan: its inputs' types, and how the plan runs it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceError, KernelUnsupported, OutOfDeviceMemory
+from crossinfer.core.records import record
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceKind
@@ -28,7 +28,7 @@ _SOFTWARE_DEADLINE_S = 120.0
 _SOFTWARE = (DeviceKind.CPU, DeviceKind.SOFTWARE_GPU, DeviceKind.REFERENCE, DeviceKind.SIMULATED)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Outcome:
     """How one way to run a case went."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from crossinfer.core.errors import DeviceError
 from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.records import record
 from crossinfer.hal.device import Device
 from crossinfer.hal.known_failures import KnownFailure
 from crossinfer.hal.verdicts import Finding, VerdictStore
@@ -22,7 +22,7 @@ _MOST_LOSSES = 8
 """After so many the rest is not tried: each may have taken the screen away for seconds."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class KnownOutcome:
     """A known failure of this device, and what its cases say now."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, has
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Argmax(Op):
     """x f32 [R, V] → output i32 [R]. The lowest index wins a tie.
 

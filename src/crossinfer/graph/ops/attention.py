@@ -8,19 +8,19 @@ positions j ≤ p (and j > p - window, if there is a window):
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS, sequences
 from crossinfer.graph.op import Op, OperandRule, Operands, are_batch_tables, float32, has
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Attention(Op):
     """q f32 [T, Hq·D], cache f16 or f32 [blocks, 2, Hkv, 16, D], query_start i32 [S + 1],
     kv_len i32 [S], block_table i32 [S, B] → output f32 [T, Hq·D].

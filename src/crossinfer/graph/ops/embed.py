@@ -7,19 +7,19 @@ Also gathers rows of activations, such as those whose logits are wanted.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Embed(Op):
     """ids i32 [T], table [V, H] of any storage → output f32 [T, H].
 

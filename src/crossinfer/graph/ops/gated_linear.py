@@ -7,11 +7,11 @@ x' is x, or its rms_norm (see `folded_norm`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
 from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, fits_norm, norm_folded
 from crossinfer.graph.ops.linear import product
@@ -19,7 +19,7 @@ from crossinfer.graph.ops.swiglu import silu
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class GatedLinear(Op):
     """x f32 [T, K], gate_weight and up_weight [F, K] of any storage each, gate_bias and up_bias
     f32 [F], norm_weight f32 [K] → output f32 [T, F].

@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
 from crossinfer.graph.ops.swiglu import silu
 from crossinfer.hal.kernel import Operand
@@ -24,7 +24,7 @@ from crossinfer.hal.kernel import Operand
 _CHUNK_ELEMENTS = 1 << 18
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Linear(Op):
     """x f32 [T, K], weight [N, K] of any storage, bias f32 [N], gate and residual f32 [T, N] →
     output f32 [T, N].

@@ -9,18 +9,18 @@ x' is x, or its rms_norm (see `folded_norm`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
 from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, fits_norm, norm_folded
 from crossinfer.graph.ops.linear import product
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class QkvLinear(Op):
     """x f32 [T, K], q_weight [Nq, K], k_weight and v_weight [Nkv, K] of any storage each, q_bias
     f32 [Nq], k_bias and v_bias f32 [Nkv], norm_weight f32 [K] → q f32 [T, Nq], k and v f32

@@ -9,18 +9,18 @@ query and key normalisation.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, has
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RmsNorm(Op):
     """x f32 [T, G·D], weight f32 [D], residual f32 [T, G·D] → output, sum f32 [T, G·D].
 

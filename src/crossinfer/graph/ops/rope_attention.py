@@ -6,13 +6,13 @@ it was computed, before it is rounded to the cache's type.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.op import Op, OperandRule, Operands
 from crossinfer.graph.ops.attention import Attention
@@ -20,7 +20,7 @@ from crossinfer.graph.ops.rope_kv import RopeKv, fits_rope
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RopeAttention(Op):
     """Inputs as those of rope_kv → output f32 [T, Hq·D] as that of attention, written (cache in
     place).

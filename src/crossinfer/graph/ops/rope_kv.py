@@ -10,20 +10,20 @@ the slots of their positions.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS, sequences
 from crossinfer.graph.op import Op, OperandRule, Operands, are_batch_tables, float32, has
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RopeKv(Op):
     """q f32 [T, Hq·D], k and v f32 [T, Hkv·D], table f32 [P, D/2, 2] (cosine, sine),
     query_start i32 [S + 1], kv_len i32 [S], block_table i32 [S, B], cache f16 or f32

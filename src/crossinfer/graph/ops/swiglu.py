@@ -7,18 +7,18 @@ element by element.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, has
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Swiglu(Op):
     """gate, up f32 [T, F] → output f32 [T, F]."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import record
 from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.kernel import Operand
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class TopK(Op):
     """x f32 [R, V] without NaN → values f32 [R, k] in descending order, indices i32 [R, k].
 
