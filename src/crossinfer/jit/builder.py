@@ -19,9 +19,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from llvmlite import ir
-
 from crossinfer.jit import arithmetic
+from crossinfer.jit import llvm_ir as ir
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
 from crossinfer.jit.types import Type, i32, i64, u8, u32, u64
@@ -32,10 +31,6 @@ VIEW_SLOTS = 8
 CONSTANTS_OFFSET = 8 * VIEW_SLOTS
 """Where the constants start in a kernel's arguments: behind the addresses of its views."""
 
-_SIGNATURE = ir.FunctionType(
-    ir.VoidType(), [ir.PointerType(), ir.IntType(64), ir.IntType(64), ir.IntType(32)]
-)
-
 
 class KernelBuilder:
     """One kernel for one target, under construction."""
@@ -45,7 +40,9 @@ class KernelBuilder:
         self.target = target
         self._module = ir.Module(symbol)
         self._module.triple = target.triple
-        function = ir.Function(self._module, _SIGNATURE, symbol)
+        word = ir.IntType(64)
+        signature = ir.FunctionType(ir.VoidType(), [ir.PointerType(), word, word, ir.IntType(32)])
+        function = ir.Function(self._module, signature, symbol)
         function.attributes.add("nounwind")
         # Else LLVM makes calls of memset and memcpy out of loops. (llvmlite refuses to `add` it.)
         set.add(function.attributes, '"no-builtins"')

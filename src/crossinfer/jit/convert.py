@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
 from crossinfer.jit import half
+from crossinfer.jit import llvm_ir as ir
 from crossinfer.jit.types import Type, bf16, f16, f32, u16, u32
 
 if TYPE_CHECKING:

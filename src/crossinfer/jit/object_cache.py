@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from crossinfer.core.cache import cache_folder, keep_entry, read_entry
-from crossinfer.jit.compile import LoadedCode, compile_object, llvm_version, load_object
+from crossinfer.jit.compile import compile_object, compiler_version, load_object
+from crossinfer.jit.machine_code import LoadedCode
 from crossinfer.jit.target import Target
 
 
@@ -49,5 +50,5 @@ def _cached(key: str, build: Callable[[], object], target: Target) -> bytes:
 
 def entry_path(key: str, target: Target) -> Path:
     """Where the object of the module with this text or key is kept."""
-    whole = "\0".join((llvm_version(), target.triple, target.cpu, target.features, key))
+    whole = "\0".join((compiler_version(), target.triple, target.cpu, target.features, key))
     return cache_folder("jit") / f"{hashlib.sha256(whole.encode()).hexdigest()[:40]}.o"

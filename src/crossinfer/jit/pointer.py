@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from llvmlite import ir
-
+from crossinfer.jit import llvm_ir as ir
 from crossinfer.jit.types import Type, i1, i64
 from crossinfer.jit.value import Emitter, Operand, Value
 
@@ -67,14 +66,21 @@ class Pointer:
         self._check(value)
         self._call_masked("store", value.type, index, mask, value)
 
-    def prefetch_for_write(self, index: Index) -> None:
+    def prefetch(self, index: Index) -> None:
         """Have element `index`'s cache line fetched; a hint, harmless for any address."""
+        self._prefetch(index, for_write=False)
+
+    def prefetch_for_write(self, index: Index) -> None:
+        """As `prefetch`, for a line that is about to be written."""
+        self._prefetch(index, for_write=True)
+
+    def _prefetch(self, index: Index, *, for_write: bool) -> None:
         name, number = "llvm.prefetch.p0", ir.IntType(32)
         function = self.emitter.module.globals.get(name)
         if function is None:
             signature = ir.FunctionType(ir.VoidType(), [ir.PointerType(), number, number, number])
             function = ir.Function(self.emitter.module, signature, name)
-        write, keep, data = (ir.Constant(number, n) for n in (1, 3, 1))
+        write, keep, data = (ir.Constant(number, n) for n in (int(for_write), 3, 1))
         self.emitter.ir.call(function, [self._address(index), write, keep, data])
 
     def _call_masked(

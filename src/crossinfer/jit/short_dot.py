@@ -8,28 +8,13 @@ for zero, and rounds as it likes between the two sums, yet always in the same wa
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from llvmlite import ir
-
+from crossinfer.jit import llvm_ir as ir
 from crossinfer.jit.types import Type, f32, u32
 from crossinfer.jit.value import Value
 
-
-class _ShortFloat(ir.Type):  # type: ignore[misc]
-    """`bfloat`, for which llvmlite has no type."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ShortFloat)
-
-    def __hash__(self) -> int:
-        return hash(_ShortFloat)
-
-
-_SHORT_FLOAT = _ShortFloat()
 _ABILITY = "avx512bf16"
 
 
@@ -80,7 +65,24 @@ def _as_short_floats(pairs: Value) -> Any:
 
 
 def _short_vector(lanes: int) -> Any:
-    return ir.VectorType(_SHORT_FLOAT, lanes)
+    return ir.VectorType(_short_float(), lanes)
+
+
+@functools.cache
+def _short_float() -> Any:
+    """`bfloat`, for which llvmlite has no type."""
+
+    class ShortFloat(ir.Type):  # type: ignore[misc]
+        def _to_string(self) -> str:
+            return "bfloat"
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, ShortFloat)
+
+        def __hash__(self) -> int:
+            return hash(ShortFloat)
+
+    return ShortFloat()
 
 
 def _call(name: str, like: Value, result: Type | None, arguments: list[Any]) -> Value:

@@ -10,10 +10,13 @@ import dataclasses
 import functools
 import platform
 import sys
-from typing import Any
+from collections.abc import Mapping
+
+from crossinfer.core.records import record
+from crossinfer.jit.linux_processor import first_core
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Target:
     """One instruction set of one operating system.
 
@@ -140,10 +143,31 @@ def _host_triple() -> str:
     return triple or _process_triple()
 
 
-def _host_features() -> Any:
-    from llvmlite import binding
+@functools.cache
+def _host_features() -> Mapping[str, bool]:
+    """What the processor has, by LLVM's names: of those that targets require at least."""
+    found = _features_by_linux() if sys.platform == "linux" else None
+    if found is None:
+        from llvmlite import binding
 
-    return binding.get_host_cpu_features()
+        return dict(binding.get_host_cpu_features())
+    return found
+
+
+def _features_by_linux() -> dict[str, bool] | None:
+    """The same without loading LLVM, on x86-64; the kernel lists what it lets programs use."""
+    flags = set(first_core().get("flags", "").split())
+    names = {name for required in _REQUIRED.values() for name in required}
+    return {name: _FLAGS.get(name, name) in flags for name in names} if flags else None
+
+
+_FLAGS = {
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+}
+"""What Linux calls the features that it has other names for."""
 
 
 def _process_triple() -> str:

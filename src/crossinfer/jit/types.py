@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from llvmlite import ir
+from crossinfer.core.records import record
+from crossinfer.jit import llvm_ir as ir
 
-_FLOATS = {32: ir.FloatType(), 64: ir.DoubleType()}
 _NAMES = {"h": "f", "b": "bf"}
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Type:
     """`kind` is `i` (signed), `u` (unsigned), `f` (float), `h` (float16) or `b` (bfloat16).
 
@@ -58,7 +58,10 @@ class Type:
     @property
     def llvm(self) -> Any:
         """The type in LLVM, where integers have no sign."""
-        element = _FLOATS[self.bits] if self.is_float else ir.IntType(self.bits)
+        if self.is_float:
+            element = ir.FloatType() if self.bits == 32 else ir.DoubleType()
+        else:
+            element = ir.IntType(self.bits)
         return element if self.lanes == 1 else ir.VectorType(element, self.lanes)
 
     @property

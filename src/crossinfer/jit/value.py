@@ -11,8 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from crossinfer.jit import llvm_ir as ir
 from crossinfer.jit.convert import convert
 from crossinfer.jit.target import Target
 from crossinfer.jit.types import Type, i1, i32

@@ -300,7 +300,7 @@ def test_threads_are_as_many_as_asked_for() -> None:
 def test_who_it_is() -> None:
     (info,) = list_devices()
     assert (info.name, info.kind) == ("cpu", DeviceKind.CPU)
-    assert info.driver.startswith("LLVM ")
+    assert info.driver.startswith("llvmlite ")
     assert info.description
 
 

@@ -8,14 +8,13 @@ then its constants. Workgroups are counted x + gx·(y + gy·z).
 
 from __future__ import annotations
 
-import dataclasses
-
-from crossinfer.jit.compile import LoadedCode
+from crossinfer.core.records import record
+from crossinfer.jit.machine_code import LoadedCode
 
 CONSTANTS_OFFSET = 64
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class CpuKernel:
     """A function in memory; `code` keeps it there."""
 

@@ -8,7 +8,6 @@ instruction set.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import importlib.resources
 import string
@@ -17,7 +16,8 @@ from typing import Any
 
 from crossinfer.backends.cpu.layout import NAMES
 from crossinfer.core.errors import KernelUnsupported
-from crossinfer.jit.compile import LoadedCode
+from crossinfer.core.records import record
+from crossinfer.jit.machine_code import LoadedCode
 from crossinfer.jit.object_cache import load_cached
 from crossinfer.jit.target import Target, host_target
 
@@ -29,7 +29,7 @@ _PREFIX = "crossinfer_"
 _SYMBOLS = ("worker", "rung", "stop", "fence", "wait_signal", "wait_space")
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Processor:
     """The native functions. Pointers are addresses, times nanoseconds.
 
