@@ -35,3 +35,24 @@ def test_released_pages_come_back(tmp_path: Path, start: int, end: int) -> None:
 @pytest.mark.parametrize("data", [b"bytes", memoryview(bytearray(8192)), np.ones(5000), None])
 def test_what_is_no_mapped_file_is_left_alone(data: object) -> None:
     release_pages(data)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+@pytest.mark.parametrize("gap", [0, 1000, 1 << 20])
+def test_several_parts_are_released_at_once(tmp_path: Path, gap: int) -> None:
+    """Of two files, parts with gaps between them, the last before the others."""
+    contents = np.random.default_rng().bytes(SIZE)
+    parts = []
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(contents)
+        mapped = map_file(tmp_path / name)
+        assert mapped == contents
+        step = SIZE // 4
+        parts += [mapped[n * step : (n + 1) * step - gap] for n in (1, 2, 3, 0)]
+    before = resident_file_pages()
+    release_pages(*parts, memoryview(b"other"), b"")
+    assert resident_file_pages() < before - (2 * SIZE - 8 * gap) // 1024 + 400
+    assert all(
+        part == contents[n * step : (n + 1) * step - gap]
+        for part, n in zip(parts, (1, 2, 3, 0) * 2, strict=True)
+    )

@@ -10,12 +10,12 @@ group with a NaN or an infinity has a scale that is not finite, and so has every
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array
+from crossinfer.core.records import record
 
 
 class Rounding(Protocol):
@@ -30,7 +30,7 @@ SMALLEST = 2.0**-100
 """Groups whose largest magnitude is below count as zero: 127 / max|x| would overflow at last."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class ActivationBlocks:
     """Signed 8-bit integers with one float32 scale for each group of a row."""
 
@@ -62,7 +62,7 @@ class ActivationBlocks:
             return codes * wide[:, : codes.shape[1]]
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class ShortFloats:
     """bfloat16: eight bits of significand, to nearest even."""
 

@@ -16,16 +16,16 @@ each with the `gguf` package.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType, decode_scalars
+from crossinfer.core.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Plane:
     """Bits of consecutive codes, packed several to a byte.
 
@@ -53,7 +53,7 @@ class Plane:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class SuperScales:
     """Scales quantized in two levels: `planes` hold the scale codes, then the min codes."""
 
@@ -63,7 +63,7 @@ class SuperScales:
     signed: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BlockFormat:
     """One affine block format. Offsets and sizes are in bytes within a block."""
 

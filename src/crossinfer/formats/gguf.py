@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from crossinfer.core.errors import shown
+from crossinfer.core.records import record
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.ggml_types import STORAGE_BY_ID, type_name
 from crossinfer.formats.gguf_metadata import (
@@ -44,7 +45,7 @@ class GGUFFile:
     """An open GGUF file. `tensors` are views of the mapped file, in the file's order.
 
     Metadata numbers come as int or float whatever their width, arrays of numbers as
-    one-dimensional NumPy arrays, arrays of strings as lists.
+    one-dimensional NumPy arrays, arrays of strings as sequences over the file (`StringArray`).
     """
 
     path: Path
@@ -108,7 +109,7 @@ def _alignment(
     return value
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Description:
     name: str
     shape: tuple[int, ...]

@@ -17,8 +17,9 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import FormatError, shown
+from crossinfer.formats.string_array import StringArray
 
-MetadataValue = str | bool | int | float | list[str] | Array
+MetadataValue = str | bool | int | float | StringArray | Array
 """What a key of a file maps to. Arrays of numbers or booleans are one-dimensional NumPy arrays."""
 
 BOOL, STRING, ARRAY = 7, 8, 9
@@ -93,36 +94,24 @@ class Cursor:
         except UnicodeDecodeError as error:
             self.fail(f"{what} is not valid UTF-8 ({error.reason}); {DOWNLOAD_AGAIN}")
 
-    def strings(self, count: int, what: str) -> list[str]:
+    def strings(self, count: int, what: str) -> StringArray:
         """`count` strings. Vocabularies have 150,000 of them, so the work for each is small."""
         self.need(count, 8, what)
         if count > _MAX_STRINGS:
             self.fail(f"{what} has {count} strings; at most {_MAX_STRINGS} are supported")
         if count == 0:
-            return []
+            return StringArray(memoryview(b""), np.empty(0, dtype=np.int64))
         ends = self._guess_string_ends(count)
         if ends is None:
             ends = self._string_ends(count, what)
         start, self.at = self.at, int(ends[-1])
-        begins = np.concatenate(([start], ends[:-1]))
-        raw = np.frombuffer(self.data[start : self.at], dtype=np.uint8)
-        # The last byte of a length field is zero, since lengths are below 2**56. Without the other
-        # seven it is a separator, and one split makes all strings.
-        keep = np.ones(raw.size, dtype=np.bool_)
-        for byte in range(7):
-            keep[begins - start + byte] = False
         try:
-            result = str(raw[keep].data, "utf-8").split("\0")[1:]
+            return StringArray(self.data[start : self.at], ends - start)
         except UnicodeDecodeError as error:
-            index = error.object[: error.start].count(b"\0") - 1
             self.fail(
-                f"{what} is not valid UTF-8 near element {index} ({error.reason}); {DOWNLOAD_AGAIN}"
+                f"{what} is not valid UTF-8 near element {error.start} ({error.reason}); "
+                f"{DOWNLOAD_AGAIN}"
             )
-        if len(result) == count:
-            return result
-        # Some string holds a zero itself.
-        pairs = zip(begins.tolist(), ends.tolist(), strict=True)
-        return [str(self.data[begin + 8 : end], "utf-8") for begin, end in pairs]
 
     def _guess_string_ends(self, count: int) -> Array | None:
         """Where each of the next `count` strings ends, if no string is empty, long or odd.

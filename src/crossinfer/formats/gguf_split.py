@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from crossinfer.core.errors import FormatError, shown
+from crossinfer.core.records import record
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.tensors import StoredTensor
 
@@ -19,7 +20,7 @@ _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 _MAX_PARTS = 99_999
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Part:
     """Which part of a model a file is. `number` counts from 1, as the files' names do."""
 

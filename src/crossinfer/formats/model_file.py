@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os.path
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from crossinfer.core.errors import FormatError
 from crossinfer.formats.gguf import MAGIC, GGUFFile
 from crossinfer.formats.gguf_split import join_parts
-from crossinfer.formats.huggingface import HuggingFaceFolder
 from crossinfer.formats.other_files import SHOWN, what_it_is
 
-ModelFile = GGUFFile | HuggingFaceFolder
+if TYPE_CHECKING:
+    from crossinfer.formats.huggingface import HuggingFaceFolder
+
+ModelFile: TypeAlias = "GGUFFile | HuggingFaceFolder"
 
 
 def open_model_file(path: Path | str) -> ModelFile:
@@ -56,4 +59,6 @@ def _open_folder(path: Path) -> HuggingFaceFolder:
             f"{path} has no config.json, so it is not a model folder; name a GGUF file or a folder "
             "with config.json and safetensors."
         )
+    from crossinfer.formats.huggingface import HuggingFaceFolder  # files do without
+
     return HuggingFaceFolder.open(path)

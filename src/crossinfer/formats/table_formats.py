@@ -15,7 +15,6 @@ ggml's `dequantize_row_*` (`ggml-quants.c`); the OCP Microscaling specification 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -23,11 +22,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType, encode_scalars
+from crossinfer.core.records import record
 from crossinfer.formats.blocks import Q2_K, Q8_0, BlockFormat, Plane, StorageType, SuperScales
 from crossinfer.formats.codebook_blocks import CODEBOOKS
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class TableFormat:
     """A format that is converted when it is loaded."""
 

@@ -47,21 +47,70 @@ class _MappedFile(mmap.mmap):
     """A file that is only read: any page of it may leave memory, and comes back when it is read."""
 
 
-def release_pages(data: object) -> None:
-    """Let go of the memory behind a part of a mapped file that is not about to be read again.
+def release_pages(*parts: object) -> None:
+    """Let go of the memory behind parts of mapped files that are not about to be read again.
 
     Else what was read once counts as this process's memory for as long as the file is mapped. Does
     nothing to data that is not a memoryview of a mapped file, or where the system has no such call.
+    Parts in the order in which they lie in the file are let go of together, which spares calls that
+    stop every core.
     """
-    if not isinstance(data, memoryview) or not isinstance(data.obj, _MappedFile):
+    _advise("MADV_DONTNEED", parts)
+
+
+def release_files(parts: Iterable[object]) -> None:
+    """As `release_pages`, of all of the mapped files that have any of these parts."""
+    files = {id(part.obj): part.obj for part in parts if isinstance(part, memoryview)}
+    release_pages(*(memoryview(file) for file in files.values()))
+
+
+def prefetch_pages(*parts: object) -> None:
+    """Have the system read parts of a mapped file that are about to be read. A hint, as above."""
+    _advise("MADV_WILLNEED", parts)
+
+
+_GAP_BYTES = 1 << 16
+"""Parts that are no further apart count as one: what is between them can be read again."""
+
+
+def _advise(advice: str, parts: Iterable[object]) -> None:
+    number = getattr(mmap, advice, None)
+    if number is None:
         return
-    if data.nbytes and hasattr(mmap, "MADV_DONTNEED"):
-        base, address = (
-            np.frombuffer(memory, dtype=np.uint8).ctypes.data for memory in (data.obj, data)
-        )
-        start = (address - base) // mmap.PAGESIZE * mmap.PAGESIZE
+    for file, start, end in _extents(parts):
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
         with contextlib.suppress(OSError):
-            data.obj.madvise(mmap.MADV_DONTNEED, start, address - base + data.nbytes - start)
+            file.madvise(number, first, end - first)
+
+
+def _extents(parts: Iterable[object]) -> Iterator[tuple[_MappedFile, int, int]]:
+    """The files that parts are of, with the bytes from where to where; near ones joined."""
+    file: _MappedFile | None = None
+    base = start = end = 0
+    for part in parts:
+        if not isinstance(part, memoryview) or not isinstance(part.obj, _MappedFile):
+            continue
+        if not part.nbytes:
+            continue
+        is_same = part.obj is file
+        if not is_same and file is not None:
+            yield file, start, end
+        if not is_same:
+            file, base = part.obj, _address(part.obj)
+        at = _address(part) - base
+        if is_same and end <= at <= end + _GAP_BYTES:
+            end = at + part.nbytes
+            continue
+        if is_same:
+            yield part.obj, start, end
+        start, end = at, at + part.nbytes
+    if file is not None:
+        yield file, start, end
+
+
+def _address(memory: mmap.mmap | memoryview) -> int:
+    address: int = np.frombuffer(memory, dtype=np.uint8).__array_interface__["data"][0]
+    return address
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
