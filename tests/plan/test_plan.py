@@ -214,7 +214,9 @@ def test_what_is_where_is_told_in_a_sentence() -> None:
 
     def sentence(first_layers: int, stream: bool) -> str | None:
         store, graph = VerdictStore(None), small_model(6)
-        split = fit_split(graph, devices, store, first_layers=first_layers, stream=stream)
+        split = fit_split(
+            lambda: graph, 6, devices, store, first_layers=first_layers, stream=stream
+        )
         return split_sentence(make_plan(graph, devices, store, split=split))
 
     assert sentence(6, stream=False) is None

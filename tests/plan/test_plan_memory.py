@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossinfer.core.shapes import align_up
-from crossinfer.plan.memory import Arena, Interval, Region, consecutive, pack, pack_apart
+from crossinfer.plan.memory import (
+    Arena,
+    Interval,
+    Region,
+    _Placed,
+    consecutive,
+    pack,
+    pack_apart,
+)
 
 
 @st.composite
@@ -64,6 +73,37 @@ def test_the_size_is_between_its_bounds(given: list[Interval]) -> None:
 @given(intervals())
 def test_packing_is_deterministic(given: list[Interval]) -> None:
     assert pack(given) == pack(list(given))
+
+
+@settings(deadline=None)
+@given(intervals())
+def test_each_lies_at_the_lowest_offset_that_was_free(given: list[Interval]) -> None:
+    regions = pack(given).regions
+    before: list[Interval] = []
+    for interval in sorted(given, key=lambda i: (-i.size, i.first)):
+        others = [regions[other.key] for other in before if other.meets(interval)]
+        lower = range(0, regions[interval.key].offset, 256)
+        assert all(
+            any(overlap(Region(offset, interval.size), other) for other in others)
+            for offset in lower
+        )
+        before.append(interval)
+
+
+def test_short_lives_are_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+    during = _Placed.during
+
+    def counted(placed: _Placed, interval: Interval) -> list[Region]:
+        nonlocal compared
+        found = during(placed, interval)
+        compared += len(found)
+        return found
+
+    monkeypatch.setattr(_Placed, "during", counted)
+    sizes = random.Random(1).choices([256, 512, 4096], k=3000)
+    pack([Interval(n, size, n, n + 2) for n, size in enumerate(sizes)])
+    assert compared <= 4 * 3000
 
 
 def test_a_chain_takes_the_memory_of_two() -> None:

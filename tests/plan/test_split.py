@@ -18,7 +18,7 @@ from crossinfer.hal.info import DeviceKind
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.plan.fit import fit_split
 from crossinfer.plan.fusion import PATTERNS
-from crossinfer.plan.layers import Split, own_constants, whole
+from crossinfer.plan.layers import Split, count_layers, own_constants, whole
 from crossinfer.plan.placement import packed_bytes
 from crossinfer.plan.plan import Plan, make_plan
 from crossinfer.plan.split import slot_bytes
@@ -43,7 +43,10 @@ def planned(
         for name, size in zip(names, memory, strict=False)
     ]
     store = VerdictStore(None)
-    split = fit_split(graph, devices, store, first_layers=first_layers, stream=stream)
+    layers = count_layers(graph)
+    split = fit_split(
+        lambda: graph, layers, devices, store, first_layers=first_layers, stream=stream
+    )
     return make_plan(graph, devices, store, split=split)
 
 
@@ -83,14 +86,18 @@ def test_a_gpu_keeps_some_memory_for_gaps_and_its_driver() -> None:
     def split(memory: int) -> Split:
         gpu, cpu = PlannedDevice(memory_bytes=memory), PlannedDevice("second")
         gpu.info = dataclasses.replace(gpu.info, kind=DeviceKind.DISCRETE_GPU)
-        return fit_split(graph, [gpu, cpu], VerdictStore(None))
+        return fit_split(lambda: graph, LAYERS, [gpu, cpu], VerdictStore(None))
 
     assert split(total * 32 // 31 + 32) == whole(LAYERS)
     assert split(total * 32 // 31 - 32) != whole(LAYERS)
 
 
 def test_without_limits_everything_is_on_the_first_device() -> None:
-    assert planned(small_model(LAYERS), None, None).split == whole(LAYERS)
+    def build() -> Graph:
+        raise AssertionError("there is nothing to choose, so the largest graph is not needed")
+
+    devices = [PlannedDevice(), PlannedDevice("second")]
+    assert fit_split(build, LAYERS, devices, VerdictStore(None)) == whole(LAYERS)
 
 
 def test_as_many_layers_as_fit_are_on_the_first_device() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.plan.devices import PlannedDevice
 from tests.plan.graphs import HEAD_DIM, HIDDEN, VOCABULARY, small_model
 
+from crossinfer.hal.limits import Products
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.plan.fusion import PATTERNS
 from crossinfer.plan.plan import make_plan
@@ -30,7 +31,7 @@ def test_weights_and_operations() -> None:
     tensors = 7 * LAYERS + 1
     exact = 2 * (LAYERS * LAYER_WEIGHTS + HEAD_WEIGHTS)  # float16; each tensor ends aligned
     assert exact <= found.weight_bytes < exact + 256 * tensors
-    assert not found.is_integer
+    assert found.products is Products.FLOAT
 
 
 def test_attention() -> None:
@@ -50,7 +51,7 @@ def test_fused_ops_do_the_same_work(fusions: list[str]) -> None:
 
 
 def test_prefill_and_decode() -> None:
-    found = Work(1000, 10, 3, 2, 7, is_integer=True)
+    found = Work(1000, 10, 3, 2, 7, Products.INTEGER)
     # Positions 0, 1 and 2 attend to 1, 2 and 3 positions.
     assert found.prefill_operations(3) == 3 * 10 + 3 + 2 * (1 + 2 + 3)
     assert found.decode_bytes(4) == 1028

@@ -9,7 +9,6 @@ processor marks slots that it is done with INVALID and moves the read index.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +17,7 @@ import numpy as np
 
 from crossinfer.aql.packets import PACKET_BYTES, PacketType
 from crossinfer.core.dtypes import Array
+from crossinfer.core.records import record
 
 INDEX_MASK = (1 << 64) - 1
 EMPTY_DOORBELL = INDEX_MASK
@@ -41,7 +41,7 @@ class Slots(Protocol):
     def __setitem__(self, where: tuple[slice | int, slice], values: Array, /) -> None: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RingMemory:
     """Where a queue lies: the ring twice (as bytes and as 16-bit words), indices and doorbell."""
 

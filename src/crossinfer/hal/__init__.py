@@ -29,6 +29,9 @@ parameter buffer in that same order. `write` and `download` wait for everything 
 what is submitted: the caller waits for what uses the view before, and for the copy's fence before
 it submits what uses it after. `download` and `write` don't wait for such copies; `close` does.
 
+**Loading.** What a `loader` brings is there when it is left; until then the device may read the
+data given, and nothing else touches the buffers.
+
 **Recordings** are immutable and refer to buffers, not to contents; replaying one costs no
 recording. A recording may be in flight once. A buffer may not be freed while a recording in flight
 refers to it.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import InvalidUse
+from crossinfer.core.records import record
 
 if TYPE_CHECKING:
     from crossinfer.hal.device import Device
@@ -58,7 +58,7 @@ class Buffer:
         self.device.free(self)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class View:
     """A range of a buffer, in bytes; never empty. Raises InvalidUse if it leaves the buffer."""
 
@@ -78,12 +78,26 @@ class View:
         return self.offset + self.size
 
     def overlaps(self, other: View) -> bool:
-        return self.buffer is other.buffer and self.offset < other.end and other.offset < self.end
+        return (
+            self.buffer is other.buffer
+            and self.offset < other.offset + other.size
+            and other.offset < self.offset + self.size
+        )
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Binding:
     """A view together with what the dispatch does with it."""
 
     view: View
     access: Access
+
+    # By identity: operators of a Flag make new members, and recordings ask thousands of times.
+
+    @property
+    def reads(self) -> bool:
+        return self.access is not Access.WRITE
+
+    @property
+    def writes(self) -> bool:
+        return self.access is not Access.READ

@@ -21,6 +21,7 @@ from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, DeviceHooks, raw_bytes
 from crossinfer.hal.host_memory import HostCopy, HostMemory, check_copy
 from crossinfer.hal.info import DeviceInfo
+from crossinfer.hal.loading import Loader
 from crossinfer.hal.recording import Command, Recorder, Recording
 from crossinfer.hal.timer import Timer
 
@@ -97,14 +98,7 @@ class Device(DeviceHooks):
         the end. `progress` counts bytes.
         Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
         """
-        self.check_usable()
-        _check_shape(shape, dtype, label)
-        given, expected = raw_bytes(data).nbytes, dtype.bytes_for(shape)
-        if given != expected:
-            raise InvalidUse(
-                f"{label or 'A tensor'} of {dtype.label} {tuple(shape)} takes {expected} bytes, "
-                f"but {given} were given."
-            )
+        self.check_upload(data, shape, dtype, label)
         total = self.packed_size(shape, dtype, role)
         buffer = self.alloc(shape, dtype, role, label)
         try:
@@ -119,6 +113,14 @@ class Device(DeviceHooks):
             raise
         release_pages(data)
         return buffer
+
+    def loader(self) -> Loader:
+        """What brings many tensors here: with it, they may come faster than one by one.
+
+        Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
+        """
+        self.check_usable()
+        return Loader(self)
 
     def write(self, view: View, data: Data) -> None:
         """Replace the start of `view` by `data`, after everything that was submitted before.
@@ -370,6 +372,19 @@ class Device(DeviceHooks):
             raise self._lost
         if self._closed:
             raise InvalidUse(f"Device {self.info.name} is closed.")
+
+    def check_upload(
+        self, data: Data, shape: Sequence[int], dtype: StorageType, label: str
+    ) -> None:
+        """Raises InvalidUse unless `data` is a tensor as it is said to be; see `check_usable`."""
+        self.check_usable()
+        _check_shape(shape, dtype, label)
+        given, expected = raw_bytes(data).nbytes, dtype.bytes_for(shape)
+        if given != expected:
+            raise InvalidUse(
+                f"{label or 'A tensor'} of {dtype.label} {tuple(shape)} takes {expected} bytes, "
+                f"but {given} were given."
+            )
 
     def check_buffer(self, buffer: Buffer) -> None:
         """Raises InvalidUse unless `buffer` is a live buffer of this device."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 
-from crossinfer.hal.buffer import Access, Binding, Buffer, View
+from crossinfer.core.records import record
+from crossinfer.hal.buffer import Binding, Buffer, View
 
 
 class HazardKind(enum.Enum):
@@ -15,7 +15,7 @@ class HazardKind(enum.Enum):
     WRITE_AFTER_WRITE = "write after write"
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Hazard:
     """A range that an earlier command touches and this one does, at least one of them writing."""
 
@@ -23,7 +23,7 @@ class Hazard:
     view: View
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Barrier:
     """Every earlier command finishes before the next starts; `hazards` says why."""
 
@@ -60,12 +60,8 @@ class HazardTracker:
 
 
 def _conflict(earlier: Binding, later: Binding) -> HazardKind | None:
-    if not earlier.view.overlaps(later.view):
+    if not (earlier.writes or later.writes) or not earlier.view.overlaps(later.view):
         return None
-    if Access.WRITE in earlier.access:
-        if Access.READ in later.access:
-            return HazardKind.READ_AFTER_WRITE
-        return HazardKind.WRITE_AFTER_WRITE
-    if Access.WRITE in later.access:
-        return HazardKind.WRITE_AFTER_READ
-    return None
+    if earlier.writes:
+        return HazardKind.READ_AFTER_WRITE if later.reads else HazardKind.WRITE_AFTER_WRITE
+    return HazardKind.WRITE_AFTER_READ

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
+
+from crossinfer.core.records import record
 
 
 class DeviceKind(enum.Enum):
@@ -18,7 +19,7 @@ class DeviceKind(enum.Enum):
     SIMULATED = "simulated"
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class DeviceInfo:
     """Who a device is. `name` selects it (`vulkan:1`).
 

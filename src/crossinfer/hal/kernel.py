@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol
 
+from crossinfer.core.records import record
 from crossinfer.formats.activations import Rounding
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Access, Binding, Role, View
@@ -31,7 +32,7 @@ class Kernel:
     per_shape: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Dispatch:
     """One run of a kernel over a grid of workgroups.
 
@@ -47,13 +48,17 @@ class Dispatch:
     shape: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Operand:
     """The type of an op's operand: what a device must know to choose kernels."""
 
     shape: tuple[int, ...]
     storage: StorageType
     role: Role = Role.PLAIN
+
+    def __hash__(self) -> int:
+        # That of a block format goes over all its parameters, and plans look up many operands.
+        return hash((self.shape, self.storage.label))
 
     def __str__(self) -> str:
         return f"{self.storage.label}[{'x'.join(map(str, self.shape))}]"
@@ -71,7 +76,7 @@ class OpDescription(Protocol):
     def name(self) -> str: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Argument:
     """A binding that is still to be given a view: an operand by name, or scratch memory.
 
@@ -92,7 +97,7 @@ class Argument:
         return Binding(view, self.access)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class LoweredDispatch:
     """A dispatch whose arguments are named operands of the op, or names in `Lowering.scratch`."""
 
@@ -102,7 +107,7 @@ class LoweredDispatch:
     grid: Grid = (1, 1, 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Lowering:
     """One way to run an op on a device: dispatches, and scratch memory (name to bytes).
 

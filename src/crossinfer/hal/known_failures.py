@@ -6,13 +6,13 @@ A row counts on the devices that it describes until this machine has found out t
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
+from crossinfer.core.records import record
 from crossinfer.hal.info import DeviceInfo
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class KnownFailure:
     """One row. What is None holds for all: every vendor, every product, every driver."""
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import enum
+
+from crossinfer.core.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+class Products(enum.Enum):
+    """The numbers that a matrix product multiplies; sums are 32 bits wide."""
+
+    INTEGER = "8-bit integers"
+    SHORT = "bfloat16"
+    FLOAT = "float32"
+
+
+@record
 class Limits:
     """Rates of kernels that do one thing only. Of operations, a multiplication and an addition
     count as two.
@@ -17,3 +27,15 @@ class Limits:
     """Products of 8-bit integers, added up."""
     float_operations_per_s: float
     """float32."""
+    short_operations_per_s: float | None = None
+    """Products of bfloat16, added up in float32; None where the device may not or cannot."""
+
+    def operations_per_s(self, products: Products) -> float | None:
+        """The peak of one kind of products."""
+        match products:
+            case Products.INTEGER:
+                return self.integer_operations_per_s
+            case Products.SHORT:
+                return self.short_operations_per_s
+            case Products.FLOAT:
+                return self.float_operations_per_s

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import InFlight, InvalidUse
+from crossinfer.core.records import record
 from crossinfer.hal.buffer import VIEW_ALIGNMENT, Access, Binding, Buffer, View
 from crossinfer.hal.hazards import Barrier, HazardTracker
 from crossinfer.hal.kernel import MAX_BINDINGS, MAX_CONSTANT_BYTES, Dispatch
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from crossinfer.hal.timer import Timer
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class DispatchCommand:
+    """Runs a kernel."""
+
     dispatch: Dispatch
     barrier: Barrier | None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class CopyCommand:
     """Copies `source` to `destination`; both have the same size."""
 
@@ -31,7 +33,7 @@ class CopyCommand:
     barrier: Barrier | None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class TimestampCommand:
     """Writes the time into entry `index` of `timer`, once all commands before have finished."""
 
@@ -187,9 +189,10 @@ def _check_dispatch(dispatch: Dispatch) -> None:
             f"Kernel {name} has the grid {dispatch.grid}; sizes are at least 1 and below 2^32."
         )
     for number, binding in enumerate(dispatch.bindings):
-        _check_alignment(binding.view, f"View {number} of kernel {name}")
+        if binding.view.offset % VIEW_ALIGNMENT:
+            _check_alignment(binding.view, f"View {number} of kernel {name}")
         for other in dispatch.bindings[:number]:
-            written = Access.WRITE in (binding.access | other.access)
+            written = binding.writes or other.writes
             if written and binding.view.overlaps(other.view):
                 raise InvalidUse(
                     f"Kernel {name} has two views of the same bytes of {binding.view.buffer} and "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import InvalidUse
+from crossinfer.core.records import record
 
 if TYPE_CHECKING:
     from crossinfer.hal.device import Device
@@ -39,7 +39,7 @@ class Timer:
         return last - first
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class TimedKernel:
     """One run of a kernel on a device: start and duration in seconds."""
 

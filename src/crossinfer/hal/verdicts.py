@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crossinfer.core.cache import atomic_write, cache_folder
+from crossinfer.core.records import record
 from crossinfer.hal.attempts import Attempt, crashed_attempts
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.known_failures import KNOWN_FAILURES, KnownFailure
@@ -22,7 +23,7 @@ _ENDED_ONCE = "the process ended once while it was tried"
 """Of a row that only counts: somebody may have killed the process, so it is tried again."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Verdict:
     """The outcome for one kernel on one device and driver; with a `shape`, for that shape alone."""
 
@@ -37,7 +38,7 @@ class Verdict:
     kernel_code: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Measurement:
     """How long something took on one device and driver, in seconds."""
 
@@ -48,7 +49,7 @@ class Measurement:
     kernel_code: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Finding:
     """What is to be recorded about a kernel: passed, or why not."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
+from crossinfer.core.records import record
 from crossinfer.core.shapes import format_bytes
 from crossinfer.graph.graph import Source
 from crossinfer.plan.placement import packed_bytes
@@ -12,7 +12,7 @@ from crossinfer.plan.plan import Plan, Segment, Step
 from crossinfer.plan.split import slot_bytes
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class DeviceRow:
     """What a plan takes of one device; sizes are in bytes."""
 
@@ -25,7 +25,7 @@ class DeviceRow:
     activations: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class StepRow:
     """One step of a plan: an op on a device, or a transfer between two (then `kernels` is empty).
 

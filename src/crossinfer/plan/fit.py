@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crossinfer.graph.graph import Graph
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceKind
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.plan.kernels import KernelSelector
-from crossinfer.plan.layers import Split, count_layers, whole
+from crossinfer.plan.layers import Split, whole
 from crossinfer.plan.plan import Plan, make_plan
 from crossinfer.plan.split import choose_split
 
@@ -19,21 +19,23 @@ _GAPS = 32
 
 
 def fit_split(
-    largest: Graph,
+    build_largest: Callable[[], Graph],
+    layers: int,
     devices: Sequence[Device],
     verdicts: VerdictStore,
     *,
     first_layers: int | None = None,
     stream: bool = False,
 ) -> Split:
-    """Where the layers of a model go whose largest step is `largest`. Raises PlanError.
+    """Where the `layers` of a model go. Raises PlanError.
 
+    `build_largest` gives the graph of its largest step; it is not asked where there is no choice.
     See `choose_split` for `first_layers` and `stream`.
     """
-    layers = count_layers(largest)
     bounded = [device.info.memory_bytes is not None for device in devices]
     if not any(bounded) and first_layers is None:
         return whole(layers)
+    largest = build_largest()
     selector = KernelSelector(devices, verdicts)
 
     def activations(split: Split) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from crossinfer.core.records import record
 from crossinfer.graph.graph import Graph, Node, Source, Tensor
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.gated_linear import GatedLinear
@@ -23,7 +24,7 @@ from crossinfer.plan.kernels import KernelSelector
 from crossinfer.plan.placement import Placed
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Fused:
     """A node, the one whose place it takes, and the others that disappear into it."""
 
@@ -32,7 +33,7 @@ class Fused:
     absorbed: tuple[Node, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Links:
     """Who makes and who reads the tensors of a graph."""
 
@@ -162,6 +163,8 @@ def fuse(
     """`graph` with the patterns applied that the nodes' devices offer, and its placement."""
     placed = dict(placed)
     for name, pattern in PATTERNS.items():
+        if not any(name in device.fusions for device in selector.devices):
+            continue
         links = _Links(
             producers={tensor: node for node in graph.nodes for tensor in node.outputs.values()},
             consumers=graph.consumers(),

@@ -19,14 +19,18 @@ class KernelSelector:
         self._verdicts = verdicts
         # The layers of a model are alike, so most nodes have been asked for before.
         self._selected: dict[tuple[Hashable, ...], Lowering | None] = {}
+        # Placement, fusion and plan ask for the same node; to compare its types takes longer.
+        self._of_node: dict[tuple[Node, int], Lowering | None] = {}
 
     def select(self, node: Node, device: int) -> Lowering | None:
         """The best lowering of `node` on `devices[device]` whose kernels may be used."""
-        types = node.operand_types()
-        key = (device, node.op, *types.items())
-        if key not in self._selected:
-            self._selected[key] = self._best(node.op, types, self.devices[device])
-        return self._selected[key]
+        if (node, device) not in self._of_node:
+            types = node.operand_types()
+            key = (device, node.op, *types.items())
+            if key not in self._selected:
+                self._selected[key] = self._best(node.op, types, self.devices[device])
+            self._of_node[node, device] = self._selected[key]
+        return self._of_node[node, device]
 
     def _best(self, op: Op, types: Operands, device: Device) -> Lowering | None:
         shape = shape_text(types)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
+from crossinfer.core.records import record
 from crossinfer.graph.graph import Graph, Node, Source, Tensor
 
 EMBEDDING = -1
 """The section of the nodes before the first layer."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Split:
     """The devices of a model's sections: what is before its layers, each layer, what is after them.
 

@@ -8,15 +8,15 @@ Inference" (2020).
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
+from crossinfer.core.records import record
 from crossinfer.core.shapes import align_up
 from crossinfer.hal.buffer import VIEW_ALIGNMENT
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Interval:
     """A piece of memory that is needed from step `first` to step `last`, both included."""
 
@@ -29,7 +29,7 @@ class Interval:
         return self.first <= other.last and other.first <= self.last
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Region:
     """Bytes `offset … offset + size` of a buffer."""
 
@@ -37,7 +37,7 @@ class Region:
     size: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Arena:
     """Memory for many tensors: its size, and each key's region.
 
@@ -62,22 +62,42 @@ class Arena:
 
 def pack(intervals: Sequence[Interval]) -> Arena:
     """Regions such that intervals that meet in time never share a byte. Offsets are aligned."""
-    placed: list[tuple[Interval, Region]] = []
+    placed = _Placed()
     for interval in sorted(intervals, key=lambda i: (-i.size, i.first)):
-        busy = sorted(
-            (region for other, region in placed if other.meets(interval)),
-            key=lambda region: region.offset,
-        )
         offset = 0
-        for region in busy:
+        for region in sorted(placed.during(interval), key=lambda region: region.offset):
             if region.offset - offset >= interval.size:
                 break
             offset = max(offset, align_up(region.offset + region.size, VIEW_ALIGNMENT))
-        placed.append((interval, Region(offset, interval.size)))
-    size = max((region.offset + region.size for _, region in placed), default=0)
-    return Arena(
-        align_up(size, VIEW_ALIGNMENT), {interval.key: region for interval, region in placed}
-    )
+        placed.add(interval, Region(offset, interval.size))
+    size = max((region.offset + region.size for region in placed.regions.values()), default=0)
+    return Arena(align_up(size, VIEW_ALIGNMENT), placed.regions)
+
+
+class _Placed:
+    """Regions by the steps of their lives.
+
+    Activations live for a few steps of hundreds, so those of other times are not even looked at.
+    """
+
+    def __init__(self) -> None:
+        self.regions: dict[Hashable, Region] = {}
+        self._beginning: dict[int, list[Region]] = {}
+        self._carried: dict[int, list[Region]] = {}
+        """Those that began before a step and are needed in it."""
+
+    def add(self, interval: Interval, region: Region) -> None:
+        self.regions[interval.key] = region
+        self._beginning.setdefault(interval.first, []).append(region)
+        for step in range(interval.first + 1, interval.last + 1):
+            self._carried.setdefault(step, []).append(region)
+
+    def during(self, interval: Interval) -> list[Region]:
+        """The regions whose lives meet that of `interval`, each once."""
+        found = list(self._carried.get(interval.first, ()))
+        for step in range(interval.first, interval.last + 1):
+            found += self._beginning.get(step, ())
+        return found
 
 
 def pack_apart(intervals: Sequence[Interval]) -> Arena:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from crossinfer.core.errors import PlanError
 from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.records import record
 from crossinfer.graph.graph import Graph, Node, Source, Tensor
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Lowering
@@ -20,7 +20,7 @@ from crossinfer.plan.placement import Placed, place, storage_roots
 from crossinfer.plan.split import slot_arenas
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Step:
     """A node and how its device runs it; `reason` says why it is not on the first device."""
 
@@ -29,7 +29,7 @@ class Step:
     reason: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Transfer:
     """An activation that goes from one device to another through the host."""
 
@@ -38,7 +38,7 @@ class Transfer:
     target: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Segment:
     """Consecutive steps of one device: one recording. The transfers come before it.
 
@@ -51,7 +51,7 @@ class Segment:
     streamed: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Plan:
     """How a graph runs on a row of devices; devices are meant by their position in the row."""
 

@@ -78,7 +78,7 @@ def choose_split(
 
 def slot_arenas(graph: Graph, split: Split, device: Device) -> Mapping[int, Arena]:
     """Where the weights of each streamed layer lie in a slot of `device`, by tensor name."""
-    owned = own_constants(graph)
+    owned = own_constants(graph) if split.streamed else {}
     return {
         layer: consecutive({t.name: packed_bytes(t, device) for t in owned.get(layer, ())})
         for layer in sorted(split.streamed)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from crossinfer.formats.activations import ActivationBlocks
+from crossinfer.core.records import record
+from crossinfer.formats.activations import SHORT, ActivationBlocks
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
 from crossinfer.graph.ops.rope_attention import RopeAttention
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Lowering
+from crossinfer.hal.limits import Products
 from crossinfer.plan.placement import packed_bytes
 from crossinfer.plan.plan import Plan
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Work:
     """Of matrix products and attention; everything else is small beside them. A multiplication and
     an addition are two operations.
@@ -31,8 +31,8 @@ class Work:
     """For each query and each position that it attends to, over all layers."""
     position_bytes: int
     """Of the KV cache, read for each position that a query attends to."""
-    is_integer: bool
-    """Whether most of the products are of quantized activations."""
+    products: Products
+    """What most of the products multiply."""
 
     def prefill_operations(self, tokens: int) -> int:
         """Of a prompt of so many tokens, logits wanted of the last."""
@@ -46,7 +46,7 @@ class Work:
 
 def count_work(plan: Plan) -> Work:
     """The work of a plan's steps; what depends on rows is counted for one."""
-    products = {True: 0, False: 0}  # by whether they are of integers
+    products = dict.fromkeys(Products, 0)
     head = pair_operations = position_bytes = weight_bytes = 0
     results = set(plan.graph.outputs.values())
     for segment in plan.segments:
@@ -54,7 +54,7 @@ def count_work(plan: Plan) -> Work:
         for step in segment.steps:
             weights = _matrices(step.node)
             operations = sum(2 * tensor.type.shape[0] * tensor.type.shape[1] for tensor in weights)
-            products[_is_integer(step.lowering)] += operations
+            products[_products(step.lowering)] += operations
             weight_bytes += sum(packed_bytes(tensor, device) for tensor in weights)
             if not results.isdisjoint(step.node.outputs.values()):
                 head += operations
@@ -70,7 +70,7 @@ def count_work(plan: Plan) -> Work:
         head_operations=head,
         pair_operations=pair_operations,
         position_bytes=position_bytes,
-        is_integer=products[True] > products[False],
+        products=max(products, key=products.__getitem__),
     )
 
 
@@ -87,6 +87,9 @@ def _matrices(node: Node) -> list[Tensor]:
     ]
 
 
-def _is_integer(lowering: Lowering) -> bool:
-    """Whether its products are of integers; bfloat16 counts as a float."""
-    return isinstance(lowering.quantized.get("x"), ActivationBlocks)
+def _products(lowering: Lowering) -> Products:
+    """What its products multiply, by what becomes of x."""
+    rounding = lowering.quantized.get("x")
+    if isinstance(rounding, ActivationBlocks):
+        return Products.INTEGER
+    return Products.SHORT if rounding is SHORT else Products.FLOAT
