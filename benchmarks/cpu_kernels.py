@@ -31,6 +31,7 @@ from crossinfer.graph.op import float32
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.hal.buffer import Access, Role
 from crossinfer.hal.kernel import Argument, LoweredDispatch, Lowering, Operand
+from crossinfer.hal.limits import Products
 from crossinfer.jit.target import host_target, short_float_target
 from crossinfer.testing.native import bind, guarded, to_memory
 from crossinfer.verify.data import random_stored
@@ -58,18 +59,23 @@ def _timed(run: object, groups: int) -> float:
     return time.thread_time() - start
 
 
-def peak_rate(*, integers: bool) -> float:
-    """Operations per second of a kernel that does nothing but products in registers."""
-    target, groups = host_target(), 64
-    name = "integer_limit" if integers else "float_limit"
+def peak_rate(products: Products) -> float:
+    """Operations per second of a kernel that does nothing but products in registers.
+
+    Of bfloat16 only where this machine has them.
+    """
+    host, groups = host_target(), 64
+    target = short_float_target(host) if products is Products.SHORT else host
+    assert target is not None
+    name = f"{products.name.lower()}_limit"
     kernel = kernel_library(target).get(
-        name, name, lambda target: build_peak(target, name, integers=integers)
+        name, name, lambda target: build_peak(target, name, products)
     )
     arguments = Argument("seeds", Access.READ), Argument("out", Access.WRITE)
     lowering = Lowering((LoweredDispatch(kernel, arguments, b"", (groups, 1, 1)),))
     memory = {"seeds": np.zeros(4096, np.uint8), "out": np.zeros(4 * PEAK_CHAINS, np.uint8)}
     (spent,) = seconds(lowering, memory)
-    return groups * peak_operations(target, integers=integers) / spent
+    return groups * peak_operations(target, products) / spent
 
 
 def memory_for(
@@ -86,9 +92,10 @@ def memory_for(
 
 
 def products(formats: Sequence[str], shape: tuple[int, int], tokens: int) -> None:
-    integer_peak, float_peak = (peak_rate(integers=wanted) for wanted in (True, False))
     N, K = shape
     short = short_float_target(host_target())
+    kinds = [kind for kind in Products if kind is not Products.SHORT or short is not None]
+    peaks = {kind: peak_rate(kind) for kind in kinds}
     print(f"weight {N}x{K}, {tokens} tokens; processor time of one core")
     print(f"{'format':12}{'prepare us':>12}{'product us':>12}{'G/s':>8}{'of peak':>9}")
     for label, storage in ((label, STORAGES[label]) for label in formats):
@@ -110,19 +117,20 @@ def products(formats: Sequence[str], shape: tuple[int, int], tokens: int) -> Non
             }
             *before, product = seconds(lowering, memory_for(operands, stored, lowering))
             rate = 2 * N * K * tokens / product
-            peak = integer_peak if isinstance(storage, BlockFormat) else 0
-            # A product of bfloat16 does two multiply-adds where one of float32 does one.
-            peak = peak or float_peak * (2 if target is not None else 1)
+            if isinstance(storage, BlockFormat):
+                kind = Products.INTEGER
+            else:
+                kind = Products.FLOAT if target is None else Products.SHORT
             prepared = sum(before) * 1e6
             print(
                 f"{label + name:12}{prepared:12.0f}{product * 1e6:12.0f}{rate / 1e9:8.0f}"
-                f"{rate / peak:9.0%}"
+                f"{rate / peaks[kind]:9.0%}"
             )
 
 
 def attention(heads: tuple[int, int, int]) -> None:
     query_heads, kv_heads, D = heads
-    peak = peak_rate(integers=False)
+    peak = peak_rate(Products.FLOAT)
     print(f"{query_heads} heads, {kv_heads} KV heads of {D}, f16; processor time of one core")
     print(f"{'rows':>5}{'context':>9}{'us':>9}{'GB/s':>7}{'GFLOP/s':>9}{'of peak':>9}")
     for rows, context in _steps():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from crossinfer.backends.cpu import limits as limits_module
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.cpu.kernels.limits import peak_operations
-from crossinfer.jit.target import AVX2, AVX512_VNNI
+from crossinfer.hal.limits import Products
+from crossinfer.jit.target import AVX2, AVX512_BF16, short_float_target
 
 
 def test_limits_are_rates_of_this_machine() -> None:
@@ -16,10 +20,22 @@ def test_limits_are_rates_of_this_machine() -> None:
     assert 1e8 < limits.read_bytes_per_s < 1e12
     assert 1e8 < limits.float_operations_per_s < 1e12
     assert 1e8 < limits.integer_operations_per_s < 1e13
+    assert limits.short_operations_per_s is None  # nobody allowed it
+
+
+def test_products_of_bfloat16_have_a_limit_where_they_are_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits_module, "_READ_MEMORY", 1 << 20)
+    with CpuDevice(threads=1) as device:
+        device.allow_rounding()
+        allowed = device.measure_limits()
+        has_it = short_float_target(device.target) is not None
+    assert allowed is not None
+    assert (allowed.operations_per_s(Products.SHORT) is not None) == has_it
 
 
 def test_operations_count_lanes() -> None:
-    assert peak_operations(AVX512_VNNI, integers=True) == 4 * peak_operations(
-        AVX512_VNNI, integers=False
-    )
-    assert peak_operations(AVX512_VNNI, integers=False) == 2 * peak_operations(AVX2, integers=False)
+    operations = [peak_operations(AVX512_BF16, products) for products in Products]
+    assert operations == [4 * operations[2], 2 * operations[2], operations[2]]
+    assert operations[2] == 2 * peak_operations(AVX2, Products.FLOAT)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossinfer.backends.cpu.kernels.activations import QUANTIZED, ActivationTile
+from crossinfer.backends.cpu.kernels.activation_tile import (
+    QUANTIZED,
+    ActivationTile,
+    activation_tile,
+)
 from crossinfer.backends.cpu.kernels.linear import lower_linear
-from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import Q4_0, Q4_1, Q4_K, Q6_K, BlockFormat, StorageType

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from crossinfer.backends.cpu.kernels.activation_tile import activation_tile
 from crossinfer.backends.cpu.kernels.activations import build_arrange, build_quantize
-from crossinfer.backends.cpu.kernels.epilogue import OPTIONAL
-from crossinfer.backends.cpu.kernels.linear import tokens_at_once
-from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile
+from crossinfer.backends.cpu.kernels.linear import OPTIONAL, tokens_at_once
 from crossinfer.backends.cpu.kernels.linear_kernel import build_linear
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q4_0, Q4_K, Q6_K, Q8_0, BlockFormat

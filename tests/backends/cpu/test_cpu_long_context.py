@@ -1,4 +1,4 @@
-"""Contexts of several parts of 512 tokens, through a model and the queue."""
+"""Contexts of several parts of 256 tokens, through a model and the queue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_decode_gives_the_bits_of_prefill(threads: int, tiny_models: TinyModels)
     tokens = np.random.default_rng().integers(0, 300, TOKENS).tolist()
     chunks = [256, 512, 768, 1024]
     whole = logits(model, CpuDevice(threads=threads), tokens, chunks)
-    singles = [n for edge in (512, 1024) for n in range(edge - 2, edge + 3)]
+    singles = [n for edge in (256, 512, 1024) for n in range(edge - 2, edge + 3)]
     cuts = sorted({*chunks, *singles})
     assert logits(model, CpuDevice(threads=threads), tokens, cuts).tobytes() == whole.tobytes()
     if threads == 1:

@@ -33,7 +33,7 @@ def stream(queue: NativeQueue) -> Stream:
     return Stream(queue)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 7, 64, 1000, 100_003])
+@pytest.mark.parametrize("groups", [1, 2, 3, 7, 31, 33, 64, 1000, 100_003])
 def test_every_workgroup_runs_once(stream: Stream, groups: int) -> None:
     words = np.zeros(groups, dtype=np.int32)
     for _ in range(5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from crossinfer.backends.cpu.fence import CpuFence
 from crossinfer.backends.cpu.identity import driver_version, model_name
 from crossinfer.backends.cpu.kernels import layout, packing
 from crossinfer.backends.cpu.library import kernel_code
-from crossinfer.backends.cpu.limits import measure_limits
 from crossinfer.backends.cpu.lowering import lower
-from crossinfer.backends.cpu.memory import allocate
+from crossinfer.backends.cpu.memory import Slabs, allocate
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
 from crossinfer.backends.cpu.signal_pool import SignalPool
+from crossinfer.backends.cpu.weight_loader import BATCHES, WeightLoader
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import InvalidUse, OutOfDeviceMemory
 from crossinfer.formats.blocks import StorageType
@@ -35,6 +35,7 @@ from crossinfer.hal.hooks import Data, raw_bytes
 from crossinfer.hal.info import DeviceInfo, DeviceKind
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
 from crossinfer.hal.limits import Limits
+from crossinfer.hal.loading import Loader
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
 from crossinfer.jit.target import Target, host_target, short_float_target
@@ -69,6 +70,8 @@ class CpuDevice(Device):
             weakref.WeakKeyDictionary()
         )
         self._last_fence: Fence | None = None
+        self._kept: list[object] = []
+        self._weights = Slabs.for_weights()
         self.threads = threads or usable_cores()
         try:
             self._queue = NativeQueue(self.threads, deadline_s=deadline_s)
@@ -99,6 +102,18 @@ class CpuDevice(Device):
             return layout.packed_size(shape, dtype)
         return super().packed_size(shape, dtype, role)
 
+    def loader(self) -> Loader:
+        self.check_usable()
+        try:
+            signals = self._pool.take(BATCHES, initial=0)
+        except MemoryError:
+            raise self.no_memory_for("loading") from None
+        return WeightLoader(self, self._queue, signals)
+
+    def keep(self, memory: object) -> None:
+        """Hold what workers of this device, which is lost, may still touch, until they end."""
+        self._kept.append(memory)
+
     def _pack(
         self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
     ) -> Iterator[Data]:
@@ -116,8 +131,18 @@ class CpuDevice(Device):
         return kv_layout.block_bytes(values, dtype)
 
     def _alloc(self, size: int) -> object:
+        return self._allocate(size, allocate)
+
+    def _alloc_tensor(
+        self, size: int, shape: Sequence[int], dtype: StorageType, role: Role
+    ) -> object:
+        del shape, dtype
+        is_weight = role is Role.WEIGHT
+        return self._allocate(size, self._weights.allocate if is_weight else allocate)
+
+    def _allocate(self, size: int, allocate_from: Callable[[int], Array]) -> Array:
         try:
-            return allocate(size)
+            return allocate_from(size)
         except MemoryError:
             raise OutOfDeviceMemory(
                 f"Device {self.info.name} cannot allocate {size} bytes: the host has no such "
@@ -139,7 +164,7 @@ class CpuDevice(Device):
         try:
             return encode_recording(commands, self._pool)
         except MemoryError:
-            raise self._no_memory_for("a recording") from None
+            raise self.no_memory_for("a recording") from None
 
     def _make_fence(self, recording: Recording) -> Fence:
         signal = _encoded(recording).signal
@@ -166,14 +191,14 @@ class CpuDevice(Device):
             try:
                 copy = self._parameter_copies[recording] = ParameterCopy(buffer)
             except MemoryError:
-                raise self._no_memory_for("parameters") from None
+                raise self.no_memory_for("parameters") from None
         self._queue.submit(copy.packets(params))
 
     def _make_timer(self, capacity: int) -> object:
         try:
             return self._pool.take(capacity, initial=0)
         except MemoryError:
-            raise self._no_memory_for("a timer") from None
+            raise self.no_memory_for("a timer") from None
 
     def _read_timer(self, timer: Timer) -> list[float | None]:
         signals = timer_signals(timer).signals
@@ -181,17 +206,20 @@ class CpuDevice(Device):
         return [end * 1e-9 if end else None for end in ends]
 
     def measure_limits(self) -> Limits | None:
-        return measure_limits(self, self.target)
+        from crossinfer.backends.cpu.limits import measure_limits  # only benchmarks ask
+
+        return measure_limits(self, self.target, self._short)
 
     def _close(self) -> None:
         forks.unwatch(self)
         handles = [buffer.handle for buffer in self._buffers]
         patience_s = None if self._lost is None else STUCK_S
-        self._queue.stop(patience_s, (handles, self._in_flight, self._pool))
+        self._queue.stop(patience_s, (handles, self._in_flight, self._pool, self._kept))
         for buffer in self._buffers:
             buffer.handle = None
 
-    def _no_memory_for(self, what: str) -> OutOfDeviceMemory:
+    def no_memory_for(self, what: str) -> OutOfDeviceMemory:
+        """The error to raise where the host has no memory for what a queue needs."""
         return OutOfDeviceMemory(
             f"Device {self.info.name} has no memory for {what}; {self.memory_in_use} bytes are in "
             "use already."

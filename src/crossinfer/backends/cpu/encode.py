@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +14,7 @@ from crossinfer.backends.cpu.memory import address_of, allocate, allocate_zeroed
 from crossinfer.backends.cpu.signal_pool import OwnedSignals, SignalPool
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import InvalidUse
+from crossinfer.core.records import record
 from crossinfer.core.shapes import align_up
 from crossinfer.hal.buffer import Buffer, View
 from crossinfer.hal.kernel import Grid, Kernel
@@ -23,7 +24,7 @@ from crossinfer.hal.timer import Timer
 _BLOCK_ALIGNMENT = 64
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Launch:
     """A kernel, the addresses it gets, its constants and its grid in workgroups."""
 
@@ -37,19 +38,18 @@ class _Launch:
     def kernarg_bytes(self) -> int:
         return CONSTANTS_OFFSET + align_up(len(self.constants), _BLOCK_ALIGNMENT)
 
-    def packet(self, kernargs: Array, offset: int) -> KernelDispatch:
-        """Fills the kernarg block at `offset`."""
-        block = kernargs[offset : offset + self.kernarg_bytes]
-        block[: 8 * len(self.addresses)].view(np.uint64)[:] = self.addresses
-        constants = np.frombuffer(self.constants, dtype=np.uint8)
-        block[CONSTANTS_OFFSET : CONSTANTS_OFFSET + constants.size] = constants
+    def packet(self, kernargs: Array, address: int, offset: int) -> KernelDispatch:
+        """Fills the kernarg block at `offset` of `kernargs`, which start at `address`."""
+        struct.pack_into(f"{len(self.addresses)}Q", kernargs.data, offset, *self.addresses)
+        start = offset + CONSTANTS_OFFSET
+        kernargs.data[start : start + len(self.constants)] = self.constants
         handle = self.kernel.handle
         if not isinstance(handle, CpuKernel):
             raise InvalidUse(f"Kernel {self.kernel.name} is not one of this device.")
-        return KernelDispatch(handle.address, address_of(block), self.grid, barrier=self.barrier)
+        return KernelDispatch(handle.address, address + offset, self.grid, barrier=self.barrier)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class EncodedRecording:
     """Packets, the kernargs that they point to, and the signal that the last one counts down."""
 
@@ -65,6 +65,7 @@ def encode_recording(commands: Sequence[Command], pool: SignalPool) -> EncodedRe
     Raises InvalidUse, MemoryError.
     """
     launches: list[_Launch | BarrierAnd] = []
+    starts: dict[Buffer, int] = {}
     drained = True  # a barrier stands before the recording
     for command in commands:
         if isinstance(command, TimestampCommand):
@@ -73,7 +74,7 @@ def encode_recording(commands: Sequence[Command], pool: SignalPool) -> EncodedRe
             launches.append(BarrierAnd(barrier=True, completion_signal=address))
             drained = True
         else:
-            launches.append(_launch(command, drained or command.barrier is not None))
+            launches.append(_launch(command, starts, drained or command.barrier is not None))
             drained = False
     signal = pool.take(initial=0)
     last = BarrierAnd(barrier=True, completion_signal=signal.signals.address(0))
@@ -114,14 +115,24 @@ def timer_signals(timer: Timer) -> OwnedSignals:
     return timer.handle
 
 
-def _launch(command: DispatchCommand | CopyCommand, barrier: bool) -> _Launch:
+def _launch(
+    command: DispatchCommand | CopyCommand, starts: dict[Buffer, int], barrier: bool
+) -> _Launch:
+    """`starts` remembers where buffers are: a recording has a few in thousands of views."""
+
+    def address(view: View) -> int:
+        start = starts.get(view.buffer)
+        if start is None:
+            start = starts[view.buffer] = address_of(memory_of(view.buffer))
+        return start + view.offset
+
     if isinstance(command, CopyCommand):
-        addresses = (address_of_view(command.source), address_of_view(command.destination))
+        addresses = (address(command.source), address(command.destination))
         return _copy(addresses, command.source.size, barrier=barrier)
     dispatch = command.dispatch
     return _Launch(
         dispatch.kernel,
-        tuple(address_of_view(binding.view) for binding in dispatch.bindings),
+        tuple([address(binding.view) for binding in dispatch.bindings]),
         dispatch.constants,
         dispatch.grid,
         barrier,
@@ -137,10 +148,10 @@ def _place(launches: Sequence[_Launch | BarrierAnd]) -> tuple[list[Packet], Arra
     size = sum(launch.kernarg_bytes for launch in launches if isinstance(launch, _Launch))
     kernargs = allocate_zeroed(size)
     packets: list[Packet] = []
-    offset = 0
+    address, offset = address_of(kernargs), 0
     for launch in launches:
         if isinstance(launch, _Launch):
-            packets.append(launch.packet(kernargs, offset))
+            packets.append(launch.packet(kernargs, address, offset))
             offset += launch.kernarg_bytes
         else:
             packets.append(launch)

@@ -51,7 +51,7 @@ QUEUE = np.dtype(
 
 SLOT = np.dtype(
     {
-        "names": ["unfinished", "chunks", "chunk_size", "workgroups", "start"],
+        "names": ["unfinished", "chunks", "pieces", "workgroups", "start"],
         "formats": [np.uint64] * 5,
         "offsets": [0, 8, 16, 24, 32],
         "itemsize": 64,
@@ -65,7 +65,8 @@ NO_CLAIM = 1 << 31
 ERROR_FLAG = 1 << 16
 """Set in `error`, over the header of the packet that stopped the queue."""
 
-CHUNKS_PER_WORKER = 8
+ROUNDS = 5
+"""In which a packet's workgroups are handed out at most: see `native/start.ll`."""
 POLL_NS = 1_000_000
 
 _CODES = {
@@ -78,7 +79,7 @@ _CODES = {
     "code_blocked": -3,
     "code_progress": -4,
     "error_flag": ERROR_FLAG,
-    "chunks_per_worker": CHUNKS_PER_WORKER,
+    "rounds": ROUNDS,
     "poll_ns": POLL_NS,
     "header_barrier": 1 << packets.BARRIER_BIT,
     "header_invalid": int(packets.PacketType.INVALID),

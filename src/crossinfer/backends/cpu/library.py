@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 from crossinfer.backends.cpu.kernel import CpuKernel
 from crossinfer.core.sources import sources_digest
@@ -14,6 +16,21 @@ from crossinfer.jit.target import Target
 
 _GENERATORS = ("jit", "backends/cpu/kernels", "formats", "graph")
 """The folders whose code decides what a kernel's IR is."""
+
+
+def generator(module: str, function: str) -> Callable[..., str]:
+    """A function of a module in `kernels`, which is imported when the function is called.
+
+    Kernels are in the cache but for the first time, and the generators with the kernel builder take
+    a tenth of a start to import.
+    """
+
+    def generate(*args: Any, **keywords: Any) -> str:
+        found = importlib.import_module(f"crossinfer.backends.cpu.kernels.{module}")
+        ir: str = getattr(found, function)(*args, **keywords)
+        return ir
+
+    return generate
 
 
 class KernelLibrary:

@@ -18,7 +18,7 @@ from crossinfer.core.dtypes import DType
 from crossinfer.hal.buffer import Access, Binding
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Dispatch
-from crossinfer.hal.limits import Limits
+from crossinfer.hal.limits import Limits, Products
 from crossinfer.jit.target import Target
 
 _READ_MEMORY = 256 << 20
@@ -28,24 +28,28 @@ _GROUPS = 256
 _REPEATS = 5
 
 
-def measure_limits(device: Device, target: Target) -> Limits:
-    """The best of a few runs of each kernel. Raises OutOfDeviceMemory, DeviceLost."""
+def measure_limits(device: Device, target: Target, short: Target | None = None) -> Limits:
+    """The best of a few runs of each kernel; bfloat16 with the target `short`, if there is one.
+
+    Raises OutOfDeviceMemory, DeviceLost.
+    """
     groups = _READ_MEMORY // READ_BYTES
     read = _best_seconds(device, target, "read_limit", build_read, _READ_MEMORY, groups)
-    integers, floats = (
-        _GROUPS
-        * peak_operations(target, integers=wanted)
-        / _best_seconds(
-            device,
-            target,
-            name,
-            functools.partial(build_peak, integers=wanted),
-            4 * target.lanes() + _GROUPS,
-            _GROUPS,
-        )
-        for name, wanted in (("integer_limit", True), ("float_limit", False))
+    return Limits(
+        _READ_MEMORY / read,
+        _peak(device, target, Products.INTEGER),
+        _peak(device, target, Products.FLOAT),
+        None if short is None else _peak(device, short, Products.SHORT),
     )
-    return Limits(_READ_MEMORY / read, integers, floats)
+
+
+def _peak(device: Device, target: Target, products: Products) -> float:
+    """Operations a second."""
+    name = f"{products.name.lower()}_limit"
+    build = functools.partial(build_peak, products=products)
+    seeds = 4 * target.lanes() + _GROUPS
+    seconds = _best_seconds(device, target, name, build, seeds, _GROUPS)
+    return _GROUPS * peak_operations(target, products) / seconds
 
 
 def _best_seconds(

@@ -9,19 +9,13 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from crossinfer.backends.cpu.kernels.argmax import build_argmax
-from crossinfer.backends.cpu.kernels.embed import build_embed
 from crossinfer.backends.cpu.kernels.linear import (
     lower_gated_linear,
     lower_linear,
     lower_qkv_linear,
 )
 from crossinfer.backends.cpu.kernels.lower_attention import lower_attention
-from crossinfer.backends.cpu.kernels.rms_norm import build_rms_norm
-from crossinfer.backends.cpu.kernels.rope_kv import build_rope_kv
-from crossinfer.backends.cpu.kernels.swiglu import build_swiglu
-from crossinfer.backends.cpu.kernels.top_k import build_top_k
-from crossinfer.backends.cpu.library import KernelLibrary, kernel_library
+from crossinfer.backends.cpu.library import KernelLibrary, generator, kernel_library
 from crossinfer.core.dtypes import DType
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import StorageType
@@ -45,6 +39,12 @@ _ELEMENTS = 4096
 """Elements of a workgroup of an op that does little with each."""
 _MANY_GROUPS = 64
 """Workgroups that keep any number of workers busy; more rows in each is better then."""
+_build_argmax = generator("argmax", "build_argmax")
+_build_embed = generator("embed", "build_embed")
+_build_rms_norm = generator("rms_norm", "build_rms_norm")
+_build_rope_kv = generator("rope_kv", "build_rope_kv")
+_build_swiglu = generator("swiglu", "build_swiglu")
+_build_top_k = generator("top_k", "build_top_k")
 _STORED: dict[StorageType, Type] = {DType.F16: f16, DType.F32: f32}
 
 
@@ -97,7 +97,7 @@ def _embed(op: Embed, operands: Operands, kernels: KernelLibrary) -> Lowering:
         operands,
         kernels,
         symbol,
-        lambda target: build_embed(target, symbol, table.storage, tiled=is_tiled),
+        lambda target: _build_embed(target, symbol, table.storage, tiled=is_tiled),
         struct.pack("<4i", rows, V, H, step),
         ceil_div(rows, step),
     )
@@ -114,7 +114,7 @@ def _rms_norm(op: RmsNorm, operands: Operands, kernels: KernelLibrary) -> Loweri
         operands,
         kernels,
         symbol,
-        lambda target: build_rms_norm(target, symbol, has_residual),
+        lambda target: _build_rms_norm(target, symbol, has_residual),
         struct.pack("<3if", runs, D, step, op.eps),
         ceil_div(runs, step),
     )
@@ -134,7 +134,7 @@ def _rope_kv(op: RopeKv, operands: Operands, kernels: KernelLibrary) -> Lowering
         operands,
         kernels,
         symbol,
-        lambda target: build_rope_kv(target, symbol, _STORED[stored], D, op.interleaved),
+        lambda target: _build_rope_kv(target, symbol, _STORED[stored], D, op.interleaved),
         struct.pack("<6i", rows, query_heads, kv_heads, S, B, step),
         ceil_div(rows, step),
     )
@@ -144,19 +144,19 @@ def _swiglu(op: Swiglu, operands: Operands, kernels: KernelLibrary) -> Lowering:
     n = math.prod(operands["gate"].shape)
     constants = struct.pack("<2i", n, _ELEMENTS)
     groups = ceil_div(n, _ELEMENTS)
-    return _one_dispatch(op, operands, kernels, "swiglu", build_swiglu, constants, groups)
+    return _one_dispatch(op, operands, kernels, "swiglu", _build_swiglu, constants, groups)
 
 
 def _argmax(op: Argmax, operands: Operands, kernels: KernelLibrary) -> Lowering:
     rows, V = operands["x"].shape
     constants = struct.pack("<i", V)
-    return _one_dispatch(op, operands, kernels, "argmax", build_argmax, constants, rows)
+    return _one_dispatch(op, operands, kernels, "argmax", _build_argmax, constants, rows)
 
 
 def _top_k(op: TopK, operands: Operands, kernels: KernelLibrary) -> Lowering:
     rows, V = operands["x"].shape
     constants = struct.pack("<2i", V, op.k)
-    return _one_dispatch(op, operands, kernels, "top_k", build_top_k, constants, rows)
+    return _one_dispatch(op, operands, kernels, "top_k", _build_top_k, constants, rows)
 
 
 def _rows_for(elements: int, row_length: int) -> int:

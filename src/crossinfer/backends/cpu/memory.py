@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
+import sys
+import threading
 
 import numpy as np
 
@@ -21,10 +24,7 @@ _SMALL = 64 << 10
 
 def allocate(size: int) -> Array:
     """`size` bytes (uint8) that start at a multiple of 128. Raises MemoryError."""
-    if size < _SMALL or not hasattr(mmap, "MADV_HUGEPAGE"):
-        memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
-        return _aligned(memory, size, ALIGNMENT)
-    return _map_huge(size) if size >= _SLAB else _slabs.allocate(size)
+    return _slabs.allocate(size)
 
 
 def allocate_zeroed(size: int) -> Array:
@@ -44,26 +44,42 @@ def _aligned(memory: Array, size: int, alignment: int) -> Array:
     return memory[start : start + size]
 
 
-class _Slabs:
+class Slabs:
     """Pieces of larger mappings, so that what is smaller than a large page lies in one, too.
 
-    A mapping goes when the last of its pieces does; what is freed before is not used again.
+    A mapping goes when the last of its pieces does; what is freed before is not used again. Large
+    pieces have mappings of their own. Thread-safe.
     """
 
-    def __init__(self) -> None:
-        self._lock = lock_that_forks_wait_for()
+    def __init__(self, slab_bytes: int, lock: threading.Lock) -> None:
+        self._slab_bytes = slab_bytes
+        self._lock = lock
         self._rest = np.empty(0, dtype=np.uint8)
 
+    @classmethod
+    def for_weights(cls) -> Slabs:
+        """For one model's weights, which are freed at once: fewer and larger mappings.
+
+        Each ends in a large page that is not used to its end.
+        """
+        return cls(4 * _SLAB, threading.Lock())
+
     def allocate(self, size: int) -> Array:
+        """As the function of this name."""
+        if size < _SMALL or not hasattr(mmap, "MADV_HUGEPAGE"):
+            memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
+            return _aligned(memory, size, ALIGNMENT)
+        if size >= _SLAB:
+            return _map_huge(size)
         with self._lock:
             if self._rest.size < size:
-                self._rest = _map_huge(_SLAB)
+                self._rest = _map_huge(self._slab_bytes)
             memory = self._rest[:size]
             self._rest = self._rest[align_up(size, ALIGNMENT) :]
         return memory
 
 
-_slabs = _Slabs()
+_slabs = Slabs(_SLAB, lock_that_forks_wait_for())
 
 
 def _map_huge(size: int) -> Array:
@@ -82,3 +98,11 @@ def _map_huge(size: int) -> Array:
         start = address_of(memory) - address_of(whole)
         mapped.madvise(mmap.MADV_HUGEPAGE, start, size // _HUGE_PAGE * _HUGE_PAGE)
     return memory
+
+
+def trim_heap() -> None:
+    """Give memory of the C library's heap that nobody uses back to the system, where it can be."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # GNU's has it
+        if trim is not None:
+            trim(ctypes.c_size_t(0))

@@ -85,6 +85,7 @@ class NativeQueue:
             spin_ns = SPIN_NS if threads <= usable_cores() else 0
         self._spin_ns = spin_ns
         self._deadline_s = deadline_s
+        self._lock = threading.Lock()
         self._processor = load_processor()
         self._memory = QueueMemory(packets, threads, spin_ns)
         words = (self._memory.word(name) for name in ("write_index", "read_index", "doorbell"))
@@ -117,8 +118,12 @@ class NativeQueue:
             raise
 
     def submit(self, packets: Array) -> None:
-        """Hand over encoded packets. Raises TimeoutError if a full ring does not move on."""
-        self.ring.submit(packets)
+        """Hand over encoded packets. Raises TimeoutError if a full ring does not move on.
+
+        Weights are loaded by any thread, so that several may submit.
+        """
+        with self._lock:
+            self.ring.submit(packets)
 
     def wait(
         self,

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS, Merger, Softmax
+from crossinfer.backends.cpu.kernels.attention_sizes import PART_TOKENS, even_tile, largest_tile
+from crossinfer.backends.cpu.kernels.attention_softmax import Merger, Softmax
 from crossinfer.backends.cpu.kernels.attention_tile import QueryRun, Tile
 from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks
-from crossinfer.core.shapes import ceil_div
 from crossinfer.jit.arithmetic import maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
@@ -41,14 +41,11 @@ from crossinfer.jit.target import Target
 from crossinfer.jit.types import Type, f32, i32, i64
 from crossinfer.jit.value import Value
 
-NO_WINDOW = 2**30
-"""The window of attention without one: longer than any sequence."""
-
 
 def build_attention(target: Target, symbol: str, stored: Type, D: int) -> str:
     k = KernelBuilder(symbol, target)
     q, cache, starts, lengths, table, made, output = k.views(f32, stored, i32, i32, i32, f32, f32)
-    sizes = _tiles_down_from(_largest_tile(target))
+    sizes = _tiles_down_from(largest_tile(target))
     runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes)
     with k.workgroups() as group:
         kv_head = group % runs.kv_heads
@@ -72,7 +69,7 @@ def build_attention_part(target: Target, symbol: str, stored: Type, D: int, shar
         f32, stored, i32, i32, i32, f32, f32, f32
     )
     sizes = (even_tile(shared, target),)
-    runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes)
+    runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes, fetches_ahead=True)
     with k.workgroups() as group:
         kv_head, row = group % runs.kv_heads, group // runs.kv_heads % runs.rows
         part = group // runs.kv_heads // runs.rows
@@ -130,9 +127,12 @@ class _Runs:
         read: Sequence[Pointer],
         output: Pointer,
         sizes: Sequence[int],
+        *,
+        fetches_ahead: bool = False,
     ) -> None:
         """`read`: q, cache, query_start, kv_len, block_table. `sizes` of tiles, largest first."""
         self._k = k
+        self._fetches_ahead = fetches_ahead
         self._head_dim = D
         self._q, cache, starts, lengths, table = read
         self._output = output
@@ -173,6 +173,7 @@ class _Runs:
             window=self._window,
             scale=self._scale,
             head_dim=self._head_dim,
+            fetches_ahead=self._fetches_ahead,
         )
         queries = (end - first) * shared
         start = self._k.variable(i64, 0)
@@ -180,17 +181,6 @@ class _Runs:
             loop.check(start.value < queries)
             _choose_tile(self._k, run, start.value, queries, self._sizes, attend)
             start += self._sizes[0]
-
-
-def _largest_tile(target: Target) -> int:
-    """Queries whose accumulators, 16 lanes each, fit into half of the registers; at most 8."""
-    registers = 32 if target.vector_bits == 512 or not target.is_x86 else 16
-    return min(8, registers * target.vector_bits // (32 * 16) // 2)
-
-
-def even_tile(queries: int, target: Target) -> int:
-    """The size of tiles of which the fewest hold so many queries, cut as evenly as possible."""
-    return ceil_div(queries, ceil_div(queries, _largest_tile(target)))
 
 
 def _tiles_down_from(size: int) -> tuple[int, ...]:

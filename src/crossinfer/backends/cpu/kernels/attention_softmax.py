@@ -13,8 +13,6 @@ from crossinfer.jit.types import f32
 from crossinfer.jit.value import Value
 
 GROUP_TOKENS = 64
-PART_TOKENS = 512
-"""Tokens that a running softmax goes through before its result is merged into the whole."""
 _NO_MAXIMUM = -1e30
 """Below every score, yet finite: a difference with -∞ is not NaN."""
 

@@ -7,7 +7,7 @@ For queries i and groups of 64 tokens j, with a running maximum m and sum l of e
     l = l · factor + Σ_j w[i, j]
     output[i] = output[i] · factor + Σ_j w[i, j] · v[j]
 
-and output[i] / l in the end. Tokens are gone through in parts of 512, each from a fresh start, and
+and output[i] / l in the end. Tokens are gone through in parts of 256, each from a fresh start, and
 the parts' results merged, so that parts may as well be computed apart.
 
 The products have one shape: vectors of 16 keys (or of 16 elements of a value) from the cache, times
@@ -17,18 +17,18 @@ scalars from memory, added to one accumulator a query.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator
 
+from crossinfer.backends.cpu.kernels.attention_sizes import PART_TOKENS
 from crossinfer.backends.cpu.kernels.attention_softmax import (
     GROUP_TOKENS,
-    PART_TOKENS,
     Merger,
     Softmax,
     store_zeros,
 )
 from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks, widths
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.jit.arithmetic import fma, maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
@@ -39,7 +39,7 @@ from crossinfer.jit.value import Value
 _LOG2_E = 1.44269504088896341
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class QueryRun:
     """Consecutive rows of one sequence, and one KV head."""
 
@@ -60,6 +60,10 @@ class QueryRun:
     window: Value
     scale: Value
     head_dim: int
+    fetches_ahead: bool
+    """Whether the cache is fetched before its turn: values while their keys are multiplied, the
+    next group's keys while values are. Few queries wait for memory; many have it in the cache.
+    """
 
     def row(self, query: Value) -> Value:
         return self.first_row + query // self.shared
@@ -175,11 +179,14 @@ class Tile:
         last = (high - 1) // lanes
         with k.range(low // lanes, last + 1, self.vectors) as block:
             # What lies behind the last block is read from it, and hidden.
-            keys = [self.run.half(minimum(block + v, last), 0) for v in range(self.vectors)]
+            numbers = [minimum(block + v, last) for v in range(self.vectors)]
+            keys, values = ([self.run.half(n, which) for n in numbers] for which in (0, 1))
             sums = [[k.variable(f32.x(lanes), 0.0) for _ in keys] for _ in self.q]
             with k.range(0, self.run.head_dim) as d:
                 for v, key in enumerate(keys):
                     elements = key.vector(d * lanes, lanes).to(f32)
+                    if self.run.fetches_ahead:
+                        values[v].prefetch(d * lanes)
                     for query, mine in zip(self.q, sums, strict=True):
                         mine[v].set(fma(query[d].splat(lanes), elements, mine[v].value))
             for v in range(self.vectors):
@@ -226,6 +233,10 @@ class Tile:
         if rest:
             self._value_columns(base, low, high, k.index(whole), rest)
 
+    def _keys_of_next_group(self, block: Value) -> Pointer:
+        last = (self.end - 1) // BLOCK_TOKENS
+        return self.run.half(minimum(block + GROUP_TOKENS // BLOCK_TOKENS, last), 0)
+
     def _value_columns(
         self,
         base: Value,
@@ -246,6 +257,7 @@ class Tile:
         ]
         with k.range(low // BLOCK_TOKENS, (high - 1) // BLOCK_TOKENS + 1) as block:
             values = run.half(block, 1)
+            next_keys = self._keys_of_next_group(block) + start * BLOCK_TOKENS
             tokens = block * BLOCK_TOKENS
             first, last = maximum(low, tokens), minimum(high, tokens + BLOCK_TOKENS)
 
@@ -264,6 +276,8 @@ class Tile:
                 with then:  # straight-line code: a loop of 16 steps ends in a misprediction
                     for slot in range(BLOCK_TOKENS):
                         add(slot)
+                        if run.fetches_ahead:
+                            next_keys.prefetch(slot * sum(columns))
                 with otherwise, k.range(first - tokens, last - tokens) as some:
                     add(some)
         for made, mine in zip(self.made, sums, strict=True):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
@@ -11,7 +10,7 @@ from crossinfer.jit.types import i64
 from crossinfer.jit.value import Value
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BatchTables:
     """query_start i32 [S + 1], kv_len i32 [S], block_table i32 [S, B]."""
 
@@ -47,7 +46,7 @@ class BatchTables:
         return self.block_table[sequence * self.table_blocks + number].to(i64)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class CacheBlocks:
     """The KV cache: blocks of [K, V][Hkv] halves of 16 · D elements.
 

@@ -7,15 +7,14 @@ See `layout` for where they lie. Targets with short vectors take the 16 rows of 
 
 from __future__ import annotations
 
-import dataclasses
-
 from crossinfer.backends.cpu.kernels.layout import HALVES, VECTORS, BlockLayout
+from crossinfer.core.records import record
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import Type, f16, f32, i8, i32, u8, u32
 from crossinfer.jit.value import Value
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RowPart:
     """Rows `first … first + lanes - 1` of a tile; `first` counts from 0 at run time."""
 
@@ -27,7 +26,7 @@ class RowPart:
         return (base.cast(u8) + offset).cast(element).vector(self.first, self.lanes)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BlockHeader:
     """A block's own scale and offset, f32 by rows; the offset is None in formats without."""
 

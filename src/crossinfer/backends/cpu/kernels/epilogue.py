@@ -9,21 +9,17 @@ token is there once, however many there are.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from crossinfer.backends.cpu.kernels.activation import silu
+from crossinfer.core.records import record
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import i32
 from crossinfer.jit.value import Value
 
-OPTIONAL = ("bias", "gate", "residual")
-BIASES = ("bias", "gate_bias")
-"""The optional operands of a kernel that makes the gate itself."""
 
-
-@dataclasses.dataclass(frozen=True)
+@record
 class Epilogue:
     """The pointers of the operands, by name, and the output's."""
 

@@ -24,11 +24,11 @@ bytes of word v mod p, at bit p · (v div p) of each byte.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 
+from crossinfer.core.records import record
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 
@@ -40,7 +40,7 @@ HALVES = 2 * TILE_ROWS
 """Bytes of one f16 for each row."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class CodePlane:
     """`bits` bits of each code of a chunk, which enter the code from its bit `left` up."""
 
@@ -59,7 +59,7 @@ class CodePlane:
         return ((1 << self.bits) - 1) * 0x01010101
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BlockLayout:
     """Offsets and sizes, in bytes, of a block of 16 rows."""
 

@@ -1,16 +1,20 @@
 """Kernels that do one thing only, whose rates are a CPU's limits.
 
 `read` adds up memory: a workgroup reads READ_BYTES. `peak` does PEAK_STEPS of each of PEAK_CHAINS
-chains of dot4 (or float32 multiply-adds) in registers, over all lanes of a vector.
+chains in registers, over all lanes of a vector: of dot4, of products of bfloat16 pairs, or of
+float32 multiply-adds.
 """
 
 from __future__ import annotations
 
+from crossinfer.hal.limits import Products
 from crossinfer.jit.arithmetic import fma, reduce
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.dot import dot4
+from crossinfer.jit.short_dot import pair_dot
 from crossinfer.jit.target import Target
-from crossinfer.jit.types import f32, i8, i32, u8
+from crossinfer.jit.types import f32, i8, i32, u8, u32
+from crossinfer.jit.value import Value
 
 READ_BYTES = 4096
 PEAK_STEPS = 1 << 14
@@ -18,10 +22,13 @@ PEAK_CHAINS = 12
 """Independent sums: more than an instruction takes cycles times what starts in one cycle."""
 
 
-def peak_operations(target: Target, *, integers: bool) -> int:
+_PER_LANE = {Products.INTEGER: 4, Products.SHORT: 2, Products.FLOAT: 1}
+"""Products that one instruction adds to a 32-bit lane."""
+
+
+def peak_operations(target: Target, products: Products) -> int:
     """Operations of one workgroup of `build_peak`."""
-    lanes = target.lanes() * (4 if integers else 1)
-    return 2 * lanes * PEAK_CHAINS * PEAK_STEPS
+    return 2 * target.lanes() * _PER_LANE[products] * PEAK_CHAINS * PEAK_STEPS
 
 
 def build_read(target: Target, symbol: str) -> str:
@@ -42,21 +49,34 @@ def build_read(target: Target, symbol: str) -> str:
     return k.finish()
 
 
-def build_peak(target: Target, symbol: str, *, integers: bool) -> str:
-    """Views: seeds u8 (read, one vector from each workgroup's number up), out f32 (written)."""
+def build_peak(target: Target, symbol: str, products: Products) -> str:
+    """Views: seeds u8 (read, one vector from each workgroup's number up), out f32 (written).
+
+    Only targets with bfloat16 products have a peak of those.
+    """
     k = KernelBuilder(symbol, target)
     seeds, out = k.views(u8, f32)
     lanes = target.lanes()
     with k.workgroups() as group:
-        type_ = i32.x(lanes) if integers else f32.x(lanes)
+        type_ = i32.x(lanes) if products is Products.INTEGER else f32.x(lanes)
         chains = [k.variable(type_) for _ in range(PEAK_CHAINS)]
         a = (seeds + group).vector(0, 4 * lanes)
         with k.range(0, PEAK_STEPS):
             for chain in chains:
-                if integers:  # of two constants, the products would be taken out of the loop
-                    chain.set(dot4(chain.value, a, chain.value.bits_as(i8), 7))
-                else:
-                    chain.set(fma(chain.value, a.bits_as(f32), a.bits_as(f32)))
+                chain.set(_step(products, chain.value, a))
         for number, chain in enumerate(chains):
             out[number] = chain.value.lane(0).to(f32)
     return k.finish()
+
+
+def _step(products: Products, sum_: Value, a: Value) -> Value:
+    """The next sum of a chain. It is an operand, too, where a product of two constants would be
+    taken out of the loop.
+    """
+    match products:
+        case Products.INTEGER:
+            return dot4(sum_, a, sum_.bits_as(i8), 7)
+        case Products.SHORT:
+            return pair_dot(sum_, a.bits_as(u32), a.bits_as(u32))
+        case Products.FLOAT:
+            return fma(sum_, a.bits_as(f32), a.bits_as(f32))

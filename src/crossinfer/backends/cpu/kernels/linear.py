@@ -12,22 +12,13 @@ import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from crossinfer.backends.cpu.kernels.activations import (
+from crossinfer.backends.cpu.kernels.activation_tile import (
     QUANTIZED,
-    build_arrange,
-    build_quantize,
+    activation_tile,
     preparation_grid,
 )
-from crossinfer.backends.cpu.kernels.epilogue import BIASES, OPTIONAL
 from crossinfer.backends.cpu.kernels.layout import CHUNK_COLUMNS, tile_count
-from crossinfer.backends.cpu.kernels.linear_bf16 import ROUNDED, build_arrange_pairs
-from crossinfer.backends.cpu.kernels.linear_blocks import activation_tile
-from crossinfer.backends.cpu.kernels.linear_kernel import (
-    PRODUCT_CONSTANTS,
-    build_gated_linear,
-    build_linear,
-)
-from crossinfer.backends.cpu.library import KernelLibrary
+from crossinfer.backends.cpu.library import KernelLibrary, generator
 from crossinfer.core.dtypes import DType
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.activations import SHORT, Rounding
@@ -40,6 +31,20 @@ from crossinfer.hal.kernel import Argument, LoweredDispatch, Lowering, Operand
 from crossinfer.jit.target import Target
 
 Operands = Mapping[str, Operand]
+
+OPTIONAL = ("bias", "gate", "residual")
+BIASES = ("bias", "gate_bias")
+"""The optional operands of a kernel that makes the gate itself."""
+ROUNDED = (DType.F16, DType.BF16)
+"""What `short` rounds to bfloat16."""
+PRODUCT_CONSTANTS = "<4i"
+"""T, N, steps (blocks or columns of a row), token tiles."""
+
+_build_linear = generator("linear_kernel", "build_linear")
+_build_gated_linear = generator("linear_kernel", "build_gated_linear")
+_build_quantize = generator("activations", "build_quantize")
+_build_arrange = generator("activations", "build_arrange")
+_build_arrange_pairs = generator("linear_bf16", "build_arrange_pairs")
 
 
 def lower_linear(
@@ -145,12 +150,12 @@ class _Products:
     def add(self, weight: str, optional: Mapping[str, str], output: str) -> None:
         """The product with a weight; `optional` tells the epilogue's operands by their roles."""
         storage = self._operands[weight].storage
-        self._add("linear", build_linear, storage, (weight,), optional, output)
+        self._add("linear", _build_linear, storage, (weight,), optional, output)
 
     def add_gated(self, biases: Mapping[str, str]) -> None:
         """The products with up_weight and gate_weight, whose storages are the same."""
         storage, weights = self._operands["up_weight"].storage, ("up_weight", "gate_weight")
-        self._add("gated_linear", build_gated_linear, storage, weights, biases, "output")
+        self._add("gated_linear", _build_gated_linear, storage, weights, biases, "output")
 
     def add_intermediate(self, weight: str, optional: Mapping[str, str], name: str) -> None:
         """As `add`, into scratch memory of that name."""
@@ -196,17 +201,17 @@ class _Products:
             sums = f"sums{tile.groups}" if tile.has_offsets else f"zero{tile.zero}x{tile.groups}"
             name = f"quantize_{sums}_{tokens}"
             size = x.shape[1] // CHUNK_COLUMNS * tile.size_in_bytes
-            build: Callable[[str, Target], str] = functools.partial(build_quantize, tile=tile)
+            build: Callable[..., str] = functools.partial(_build_quantize, tile=tile)
         elif self._rounding(storage) is SHORT:
             name = f"arrange_pairs_{tokens}"
             size = DType.I32.bytes_for((ceil_div(x.shape[1], 2), tokens))
-            build = functools.partial(build_arrange_pairs, tokens=tokens)
+            build = functools.partial(_build_arrange_pairs, tokens=tokens)
         elif tokens == 1:
             return "x"
         else:
             name = f"arrange_{tokens}"
             size = DType.F32.bytes_for((x.shape[1], tokens))
-            build = functools.partial(build_arrange, tokens=tokens)
+            build = functools.partial(_build_arrange, tokens=tokens)
         if name not in self._preparations:
             grid = preparation_grid(x.shape[0], x.shape[1], tokens)
             self._scratch[name] = tiles * size

@@ -12,13 +12,12 @@ bfloat16 extension of AVX-512 only.
 
 from __future__ import annotations
 
-import dataclasses
-
-from crossinfer.backends.cpu.kernels.activations import SEGMENT_COLUMNS
+from crossinfer.backends.cpu.kernels.activation_tile import SEGMENT_COLUMNS
 from crossinfer.backends.cpu.kernels.decode import RowPart
 from crossinfer.backends.cpu.kernels.layout import TILE_ROWS
 from crossinfer.backends.cpu.kernels.linear_scalars import ELEMENTS, RUN_COLUMNS
 from crossinfer.core.dtypes import DType
+from crossinfer.core.records import record
 from crossinfer.jit.arithmetic import minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
@@ -28,10 +27,8 @@ from crossinfer.jit.transpose import transposed
 from crossinfer.jit.types import f32, i32, u16, u32
 from crossinfer.jit.value import Value
 
-ROUNDED = (DType.F16, DType.BF16)
 
-
-@dataclasses.dataclass(frozen=True)
+@record
 class ShortProduct:
     """Products of tiles of a 16-bit type with tiles of tokens."""
 

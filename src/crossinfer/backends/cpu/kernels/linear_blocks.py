@@ -15,10 +15,9 @@ them, and their activations are memory operands of the dot products. One token: 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-from crossinfer.backends.cpu.kernels.activations import ActivationTile
+from crossinfer.backends.cpu.kernels.activation_tile import ActivationTile, activation_tile
 from crossinfer.backends.cpu.kernels.decode import (
     BlockHeader,
     RowPart,
@@ -28,6 +27,7 @@ from crossinfer.backends.cpu.kernels.decode import (
     load_header,
 )
 from crossinfer.backends.cpu.kernels.layout import VECTORS, BlockLayout
+from crossinfer.core.records import record
 from crossinfer.formats.blocks import BlockFormat
 from crossinfer.jit.arithmetic import fma
 from crossinfer.jit.builder import KernelBuilder
@@ -38,13 +38,7 @@ from crossinfer.jit.value import Value
 from crossinfer.jit.variable import Variable
 
 
-def activation_tile(storage: BlockFormat, tokens: int) -> ActivationTile:
-    """The activations that a weight of this format wants."""
-    layout = BlockLayout(storage)
-    return ActivationTile(tokens, layout.groups, storage.zero, layout.has_offsets)
-
-
-@dataclasses.dataclass(frozen=True)
+@record
 class BlockProduct:
     """Products of tiles of one block format with tiles of tokens."""
 

@@ -25,9 +25,6 @@ from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
 from crossinfer.jit.types import f32, i32, u8
 
-PRODUCT_CONSTANTS = "<4i"
-"""T, N, steps (blocks or columns of a row), token tiles."""
-
 
 def build_linear(
     symbol: str, target: Target, storage: StorageType, tokens: int, optional: Sequence[str]

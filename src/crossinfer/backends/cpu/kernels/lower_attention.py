@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from crossinfer.backends.cpu.kernels.attention import (
-    NO_WINDOW,
-    build_attention,
-    build_attention_merge,
-    build_attention_part,
-    even_tile,
-)
-from crossinfer.backends.cpu.kernels.attention_softmax import PART_TOKENS
-from crossinfer.backends.cpu.library import KernelLibrary
+from crossinfer.backends.cpu.kernels.attention_sizes import NO_WINDOW, PART_TOKENS, even_tile
+from crossinfer.backends.cpu.library import KernelLibrary, generator
 from crossinfer.core.dtypes import DType
 from crossinfer.core.shapes import ceil_div
 from crossinfer.graph.batch import BLOCK_TOKENS
@@ -25,6 +18,9 @@ from crossinfer.jit.types import Type, f16, f32
 MANY_GROUPS = 64
 """Workgroups that keep any number of workers busy; more rows in each is better then."""
 STORED: dict[DType, Type] = {DType.F16: f16, DType.F32: f32}
+_build_attention = generator("attention", "build_attention")
+_build_part = generator("attention", "build_attention_part")
+_build_merge = generator("attention", "build_attention_merge")
 _READ = ("q", "cache", "query_start", "kv_len", "block_table")
 
 
@@ -46,7 +42,7 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
     output = Argument("output", Access.WRITE)
     if not is_split:
         symbol = f"attention_{label}"
-        kernel = kernels.get(name, symbol, lambda t: build_attention(t, symbol, stored, D))
+        kernel = kernels.get(name, symbol, lambda t: _build_attention(t, symbol, stored, D))
         arguments = (*read, Argument("made", Access.WRITE), output)
         groups = ceil_div(rows, step) * kv_heads
         return Lowering(
@@ -56,11 +52,9 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
     tile = even_tile(shared, kernels.target)
     part, merge = f"attention_part_{label}_{tile}", f"attention_merge_{D}"
     part_kernel = kernels.get(
-        f"{name}.part.{tile}", part, lambda t: build_attention_part(t, part, stored, D, shared)
+        f"{name}.part.{tile}", part, lambda t: _build_part(t, part, stored, D, shared)
     )
-    merge_kernel = kernels.get(
-        f"attention.merge.{D}", merge, lambda t: build_attention_merge(t, merge, D)
-    )
+    merge_kernel = kernels.get(f"attention.merge.{D}", merge, lambda t: _build_merge(t, merge, D))
     between = ("made", "stats")
     return Lowering(
         (

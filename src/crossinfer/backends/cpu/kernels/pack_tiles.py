@@ -4,8 +4,9 @@ Blocks: a 32-bit word of a file's plane is four columns of one row, and so is a 
 that shifting and masking words is all that it takes. Scalars: 16 rows of 16 columns are transposed
 in registers.
 
-Views: rows u8 (read), tiles u8 (written). Constants: rows, blocks or columns of a row. Rows of the
-last tile that don't exist become what rows of zero bytes become.
+Views: rows u8 (read), tiles u8 (written), u32 [1] that becomes 1 if a number is NaN or infinite: of
+blocks, a scale or a minimum (see `formats.finite`). Constants: rows, blocks or columns of a row.
+Rows of the last tile that don't exist become what rows of zero bytes become.
 Dispatch: a workgroup is a tile.
 """
 
@@ -23,33 +24,101 @@ from crossinfer.backends.cpu.kernels.layout import (
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BlockFormat, Plane, StorageType
 from crossinfer.formats.words import VECTORS, plane_moves
-from crossinfer.jit.arithmetic import minimum
+from crossinfer.jit.arithmetic import any_lane, minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
 from crossinfer.jit.transpose import transposed
 from crossinfer.jit.types import Type, i32, u8, u16, u32
 from crossinfer.jit.value import Value
+from crossinfer.jit.variable import Variable
 
 _SIGN_OF_HALF = 0x8000
+_CACHE_LINE = 64
 
 
 def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
     k = KernelBuilder(symbol, target)
-    rows, tiles = k.views(u8, u8)
+    rows, tiles, bad = k.views(u8, u8, u32)
     N, length = k.constants(i32, i32)
+    finite = _Finite(k, storage)
     with k.workgroups() as tile:
         source = _Rows(rows, tile * TILE_ROWS, N, length * storage.block_bytes)
         if isinstance(storage, BlockFormat):
             layout = BlockLayout(storage)
+            sizes = TILE_ROWS * storage.block_bytes, layout.block_bytes
+            following = _NextTile(rows, tiles, (tile + 1) * length, sizes)
             goal = tiles + tile * length * layout.block_bytes
-            with k.range(0, length) as block, k.range(0, TILE_ROWS) as row:
-                words = source.row(row, block * storage.block_bytes)
-                _BlockOfRow(layout, words, goal + block * layout.block_bytes, row).pack()
+            with k.range(0, length) as block:
+                following.fetch(block)
+                with k.range(0, TILE_ROWS) as row:
+                    words = source.row(row, block * storage.block_bytes)
+                    start = goal + block * layout.block_bytes
+                    _BlockOfRow(layout, words, start, row, finite).pack()
         else:
-            goal = tiles + tile * length * (TILE_ROWS * storage.block_bytes)
-            _transpose(k, source, storage, length, goal)
+            size = TILE_ROWS * storage.block_bytes
+            following = _NextTile(rows, tiles, (tile + 1) * length, (size, size))
+            goal = tiles + tile * length * size
+            _transpose(k, source, storage, length, goal, finite, following)
+    with k.if_(finite.failed()):
+        bad[0] = 1
     return k.finish()
+
+
+class _NextTile:
+    """Has a share of the next tile fetched while this one is packed, on both sides.
+
+    A tile's rows follow one another in the file, but are read side by side, some columns of each at
+    a time, which no processor foresees.
+    """
+
+    def __init__(self, rows: Pointer, tiles: Pointer, first: Value, sizes: tuple[int, int]) -> None:
+        """`first` is the next tile's first block or column, `sizes` bytes of 16 of either, as the
+        file has them and as a tile.
+        """
+        self._sides = (rows.prefetch, sizes[0]), (tiles.prefetch_for_write, sizes[1])
+        self._first = first
+
+    def fetch(self, at: Value, count: int = 1) -> None:
+        """`count` blocks or columns from `at` on."""
+        for prefetch, size in self._sides:
+            for line in range(0, count * size, _CACHE_LINE):
+                prefetch((self._first + at) * size + line)
+
+
+class _Finite:
+    """Whether all numbers looked at were finite.
+
+    To a number's exponent, one of its last place is added: where the exponent is all ones, that
+    carries into the place of the sign, where it is kept. Whatever is below the exponent is 0.
+    """
+
+    def __init__(self, k: KernelBuilder, storage: StorageType) -> None:
+        bits, exponent = _EXPONENTS[storage if isinstance(storage, DType) else DType.F16]
+        self._exponent = exponent
+        self._one = exponent & -exponent
+        element = Type("u", bits)
+        self._sign = 1 << (bits - 1)
+        self._scalar: Variable = k.variable(element)
+        self._vector: Variable = k.variable(element.x(TILE_ROWS))
+
+    def see(self, numbers: Value) -> None:
+        """Numbers of the storage (of blocks: float16) as unsigned integers."""
+        carried = (numbers & self._exponent) + self._one
+        seen = self._scalar if numbers.type.lanes == 1 else self._vector
+        seen.set(seen.value | carried)
+
+    def failed(self) -> Value:
+        in_vector = any_lane((self._vector.value & self._sign) != 0)
+        return in_vector | ((self._scalar.value & self._sign) != 0)
+
+
+# Bits, and those of them that are the exponent.
+_EXPONENTS = {
+    DType.F16: (16, 0x7C00),
+    DType.BF16: (16, 0x7F80),
+    DType.F32: (32, 0x7F80_0000),
+}
 
 
 class _Rows:
@@ -84,7 +153,10 @@ class _Bytes:
 class _BlockOfRow:
     """One block of one row, on its way into its lane of a tile's block."""
 
-    def __init__(self, layout: BlockLayout, source: _Bytes, goal: Pointer, row: Value) -> None:
+    def __init__(
+        self, layout: BlockLayout, source: _Bytes, goal: Pointer, row: Value, finite: _Finite
+    ) -> None:
+        self._finite = finite
         self._layout = layout
         self._storage = layout.storage
         self._source = source
@@ -94,9 +166,12 @@ class _BlockOfRow:
 
     def pack(self) -> None:
         layout, storage = self._layout, self._storage
-        self._store(0, self._source.load(storage.scale_offset, u16))
+        scale = self._source.load(storage.scale_offset, u16)
+        self._finite.see(scale)
+        self._store(0, scale)
         if storage.min_offset is not None:
             offset = self._source.load(storage.min_offset, u16)
+            self._finite.see(offset)
             self._store(HALVES, offset ^ _SIGN_OF_HALF if layout.two_level else offset)
         if layout.two_level:
             self._scale_codes()
@@ -181,18 +256,29 @@ def _spread_bits(word: Value) -> Value:
 
 
 def _transpose(
-    k: KernelBuilder, source: _Rows, storage: DType, columns: Value, goal: Pointer
+    k: KernelBuilder,
+    source: _Rows,
+    storage: DType,
+    columns: Value,
+    goal: Pointer,
+    finite: _Finite,
+    following: _NextTile,
 ) -> None:
     """Scalars: element [row][column] to [column][row]."""
     element = {2: u16, 4: u32}[storage.block_bytes]
     size, out = storage.block_bytes, goal.cast(element)
     whole = columns - columns % TILE_ROWS
     with k.range(0, whole, TILE_ROWS) as start:
+        following.fetch(start, TILE_ROWS)
         vectors = [
             source.row(number, start * size).load(0, element, TILE_ROWS)
             for number in range(TILE_ROWS)
         ]
+        for vector in vectors:
+            finite.see(vector)
         for column, vector in enumerate(transposed(vectors)):
             out.store((start + column) * TILE_ROWS, vector)
     with k.range(whole, columns) as at, k.range(0, TILE_ROWS) as row:
-        out[at * TILE_ROWS + row] = source.row(row, at * size).load(0, element)
+        number = source.row(row, at * size).load(0, element)
+        finite.see(number)
+        out[at * TILE_ROWS + row] = number

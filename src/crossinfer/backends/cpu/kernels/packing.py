@@ -20,13 +20,13 @@ from crossinfer.backends.cpu.kernels.layout import (
     tile_bytes,
     tile_count,
 )
-from crossinfer.backends.cpu.kernels.pack_tiles import build_pack
-from crossinfer.backends.cpu.library import kernel_library
+from crossinfer.backends.cpu.library import generator, kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.target import host_target
 
+_build_pack = generator("pack_tiles", "build_pack")
 # Bytes packed at once: what a core's second-level cache holds together with its result.
 _PIECE_BYTES = 1 << 19
 
@@ -42,30 +42,42 @@ def pack(
     row_bytes = storage.bytes_for((columns,))
     raw = np.frombuffer(data, dtype=np.uint8).reshape(rows, row_bytes)
     step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
-    length = columns // storage.block_elements if isinstance(storage, BlockFormat) else columns
+    length = row_length(columns, storage)
     run = _packer(storage)
+    bad = np.zeros(1, dtype=np.uint32)  # whoever packs in this way has looked already
     for start in range(0, rows, step):
         part = raw[start : start + step]
         tiles = ceil_div(len(part), TILE_ROWS)
         packed = np.empty(tiles * tile_bytes(columns, storage), dtype=np.uint8)
         constants = struct.pack("<2i", len(part), length)
-        addresses = struct.pack("<8Q", part.ctypes.data, packed.ctypes.data, *[0] * 6)
+        views = (part.ctypes.data, packed.ctypes.data, bad.ctypes.data)
+        addresses = struct.pack("<8Q", *views, *[0] * 5)
         run(addresses + constants, 0, tiles, 0)
         yield packed
 
 
+def row_length(columns: int, storage: StorageType) -> int:
+    """The kernel's length of a row: in blocks, or in scalars."""
+    return columns // storage.block_elements if isinstance(storage, BlockFormat) else columns
+
+
 @functools.cache
 def _packer(storage: StorageType) -> Callable[[bytes, int, int, int], None]:
-    """The kernel for this machine as a function; the interpreter lock is free meanwhile."""
+    """The kernel as a function; the interpreter lock is free meanwhile."""
+    types = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32
+    return ctypes.CFUNCTYPE(None, *types)(pack_kernel(storage).address)
+
+
+def pack_kernel(storage: StorageType) -> CpuKernel:
+    """The kernel for this machine (see `pack_tiles`). Raises KernelUnsupported."""
     symbol = f"pack_{storage.label}"
     kernel = kernel_library(host_target()).get(
         symbol.replace("_", ".", 1),
         symbol,
-        lambda target: build_pack(symbol, target, storage),
+        lambda target: _build_pack(symbol, target, storage),
     )
     assert isinstance(kernel.handle, CpuKernel)
-    types = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32
-    return ctypes.CFUNCTYPE(None, *types)(kernel.handle.address)
+    return kernel.handle
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,13 +14,31 @@ define internal void @run(ptr %queue, i64 %packet, i64 %chunk, i32 %worker) noun
 entry:
   %slot = call ptr @slot_of(ptr %queue, i64 %packet)
   %at = call ptr @packet_at(ptr %queue, i64 %packet)
-  %size.at = getelementptr i8, ptr %slot, i64 $slot_chunk_size
-  %size = load i64, ptr %size.at
+  %chunks.at = getelementptr i8, ptr %slot, i64 $slot_chunks
+  %chunks = load i64, ptr %chunks.at
+  %pieces.at = getelementptr i8, ptr %slot, i64 $slot_pieces
+  %pieces = load i64, ptr %pieces.at
   %total.at = getelementptr i8, ptr %slot, i64 $slot_workgroups
   %total = load i64, ptr %total.at
-  %first = mul i64 %chunk, %size
-  %rest = sub i64 %total, %first
-  %count = call i64 @llvm.umin.i64(i64 %rest, i64 %size)
+  ; The chunk's round hands out a part of what earlier rounds left: see `cut`.
+  %round = udiv i64 %chunk, %pieces
+  %begun = mul i64 %round, %pieces
+  %place = sub i64 %chunk, %begun
+  %left = lshr i64 %total, %round
+  %next.round = add i64 %round, 1
+  %next.begun = add i64 %begun, %pieces
+  %is.last.round = icmp eq i64 %next.begun, %chunks
+  %half = lshr i64 %total, %next.round
+  %left.after = select i1 %is.last.round, i64 0, i64 %half
+  %width = sub i64 %left, %left.after
+  %before.round = sub i64 %total, %left
+  %next.place = add i64 %place, 1
+  %scaled = mul i64 %width, %place
+  %next.scaled = mul i64 %width, %next.place
+  %from = udiv i64 %scaled, %pieces
+  %to = udiv i64 %next.scaled, %pieces
+  %first = add i64 %before.round, %from
+  %count = sub i64 %to, %from
   %kernel.at = getelementptr i8, ptr %at, i64 $dispatch_kernel_object
   %kernel = load ptr, ptr %kernel.at
   %kernarg.at = getelementptr i8, ptr %at, i64 $dispatch_kernarg_address

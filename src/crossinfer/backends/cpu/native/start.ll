@@ -239,28 +239,31 @@ done:
   ret i64 %product
 }
 
-; Cuts a packet's workgroups into chunks, $chunks_per_worker for each worker (a single one if there
-; is one worker), and fills its slot. Gives the number of chunks.
+; Cuts a packet's workgroups into chunks and fills its slot. Gives the number of chunks.
+;
+; They get smaller: of what is left, a round hands out half, a piece to each worker; the last round
+; hands out the rest. Large pieces first, since memory is read fastest in few long runs, and small
+; ones last, so that all workers end together (guided self-scheduling, Polychronopoulos and Kuck
+; 1987). A worker alone gets everything at once.
 define internal i64 @cut(ptr %queue, ptr %at, i64 %packet, i64 %total) nounwind {
 entry:
   %workers.at = getelementptr i8, ptr %queue, i64 $queue_workers
   %workers = load i64, ptr %workers.at
-  %many = mul i64 %workers, $chunks_per_worker
+  %pieces = call i64 @llvm.umin.i64(i64 %workers, i64 %total)
+  %each.piece = udiv i64 %total, %pieces
+  %zeros = call i64 @llvm.ctlz.i64(i64 %each.piece, i1 false)
+  %possible = sub i64 64, %zeros
+  %few = call i64 @llvm.umin.i64(i64 %possible, i64 $rounds)
   %single = icmp eq i64 %workers, 1
-  %wanted = select i1 %single, i64 1, i64 %many
-  %bumped = add i64 %total, %wanted
-  %up = sub i64 %bumped, 1
-  %size = udiv i64 %up, %wanted
-  %total.bumped = add i64 %total, %size
-  %total.up = sub i64 %total.bumped, 1
-  %chunks = udiv i64 %total.up, %size
+  %rounds = select i1 %single, i64 1, i64 %few
+  %chunks = mul i64 %rounds, %pieces
   %slot = call ptr @slot_of(ptr %queue, i64 %packet)
   %unfinished.at = getelementptr i8, ptr %slot, i64 $slot_unfinished
   store atomic i64 %chunks, ptr %unfinished.at monotonic, align 8
   %chunks.at = getelementptr i8, ptr %slot, i64 $slot_chunks
   store i64 %chunks, ptr %chunks.at
-  %size.at = getelementptr i8, ptr %slot, i64 $slot_chunk_size
-  store i64 %size, ptr %size.at
+  %pieces.at = getelementptr i8, ptr %slot, i64 $slot_pieces
+  store i64 %pieces, ptr %pieces.at
   %total.at = getelementptr i8, ptr %slot, i64 $slot_workgroups
   store i64 %total, ptr %total.at
   %start.at = getelementptr i8, ptr %slot, i64 $slot_start
@@ -325,3 +328,5 @@ wake:
 done:
   ret void
 }
+
+declare i64 @llvm.ctlz.i64(i64, i1)

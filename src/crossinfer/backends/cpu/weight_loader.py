@@ -1,0 +1,226 @@
+"""Weights on their way into the CPU's memory: packed by the queue's workers, in one pass.
+
+A tensor is cut into pieces, each a packet of the queue: a worker reads the mapped file and writes
+tiles where they stay. Python hands over many pieces at once, and prepares the next batch meanwhile.
+The pages of the file behind a batch are let go of when it is done, so that no more than two batches
+of them are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crossinfer.aql.packets import BarrierAnd, KernelDispatch, encode_packets
+from crossinfer.backends.cpu.encode import memory_of
+from crossinfer.backends.cpu.kernel import CONSTANTS_OFFSET
+from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, tile_bytes
+from crossinfer.backends.cpu.kernels.packing import pack_kernel, row_length
+from crossinfer.backends.cpu.memory import address_of, allocate_zeroed, trim_heap
+from crossinfer.backends.cpu.queue import NativeQueue
+from crossinfer.backends.cpu.signal_pool import OwnedSignals
+from crossinfer.core.dtypes import Array
+from crossinfer.core.errors import InvalidUse
+from crossinfer.core.records import record
+from crossinfer.core.shapes import ceil_div
+from crossinfer.formats.blocks import StorageType
+from crossinfer.formats.tensors import prefetch_pages, release_pages
+from crossinfer.hal.buffer import Buffer, Role
+from crossinfer.hal.hooks import Data, raw_bytes
+from crossinfer.hal.loading import Loader
+
+if TYPE_CHECKING:
+    from crossinfer.backends.cpu.device import CpuDevice
+
+BATCHES = 2
+"""How many are in flight at most."""
+_PIECE_BYTES = 4 << 20
+_LEAST_BATCH, _MOST_BATCH = 1 << 20, 16 << 20
+"""Bytes of the first batch, which has the workers wait, and of later ones."""
+_ARGUMENTS = np.dtype(
+    {
+        "names": ["views", "constants"],
+        "formats": [(np.uint64, 3), (np.int32, 2)],
+        "offsets": [0, CONSTANTS_OFFSET],
+        "itemsize": CONSTANTS_OFFSET + 64,
+    }
+)
+
+
+@record
+class _Piece:
+    """Some tiles of a tensor, and how they are made of its rows."""
+
+    data: memoryview
+    target: Array
+    kernel: int
+    rows: int
+    length: int
+    tiles: int
+    label: str
+    check: Callable[[], None]
+
+
+class _Batch:
+    """Pieces in flight, and the memory that their packets refer to."""
+
+    def __init__(self, pieces: list[_Piece], signal: int) -> None:
+        """`signal` is the address of the one that the end of the batch counts down."""
+        self.pieces = pieces
+        self.bad = np.zeros(len(pieces), dtype=np.uint32)
+        self._memory = allocate_zeroed(len(pieces) * _ARGUMENTS.itemsize)
+        arguments = self._memory.view(_ARGUMENTS)
+        bad, first = address_of(self.bad), address_of(self._memory)
+        sources = [address_of(np.frombuffer(piece.data, dtype=np.uint8)) for piece in pieces]
+        self.data = [pieces[number].data for number in np.argsort(sources)]
+        """Of all pieces, in the order of their addresses."""
+        arguments["views"] = [
+            (source, address_of(piece.target), bad + number * self.bad.itemsize)
+            for number, (source, piece) in enumerate(zip(sources, pieces, strict=True))
+        ]
+        arguments["constants"] = [(piece.rows, piece.length) for piece in pieces]
+        packets = [
+            KernelDispatch(piece.kernel, first + number * _ARGUMENTS.itemsize, (piece.tiles, 1, 1))
+            for number, piece in enumerate(pieces)
+        ]
+        end = BarrierAnd(barrier=True, completion_signal=signal)
+        self.packets = encode_packets([*packets, end])
+
+
+class WeightLoader(Loader):
+    """The loader of a CPU device. `signals` are `BATCHES` of them."""
+
+    def __init__(self, device: CpuDevice, queue: NativeQueue, signals: OwnedSignals) -> None:
+        super().__init__(device)
+        self._device: CpuDevice = device
+        self._queue = queue
+        self._owned = signals
+        self._signals = signals.signals
+        self._waiting: list[_Piece] = []
+        self._waiting_bytes = 0
+        self._batch_bytes = _LEAST_BATCH
+        self._submitted = 0
+        self._running: deque[_Batch] = deque()
+
+    def add(
+        self,
+        data: Data,
+        shape: Sequence[int],
+        dtype: StorageType,
+        role: Role,
+        label: str,
+        check: Callable[[], None],
+    ) -> Buffer:
+        if role is not Role.WEIGHT:
+            return super().add(data, shape, dtype, role, label, check)
+        self._device.check_upload(data, shape, dtype, label)
+        buffer = self._device.alloc(shape, dtype, role, label)
+        try:
+            self._pack(raw_bytes(data), shape, dtype, memory_of(buffer), label, check)
+        except BaseException:
+            self.abandon()
+            self._device.free(buffer)
+            raise
+        return buffer
+
+    def finish(self) -> None:
+        self._submit()
+        while self._running:
+            self._settle()
+        trim_heap()  # reading a model's file takes many megabytes of it for a while
+
+    def abandon(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        try:
+            while self._running and self._device.lost is None:
+                self._wait()
+        except BaseException as error:
+            self._device.lose(f"loading was cut short ({type(error).__name__})")
+            raise
+        finally:
+            if self._running:
+                # A worker may touch memory that everybody else is about to forget.
+                self._device.keep(self)
+
+    def _pack(
+        self,
+        data: memoryview,
+        shape: Sequence[int],
+        storage: StorageType,
+        target: Array,
+        label: str,
+        check: Callable[[], None],
+    ) -> None:
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        row_bytes, of_tile = storage.bytes_for((columns,)), tile_bytes(columns, storage)
+        step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
+        kernel, length = pack_kernel(storage).address, row_length(columns, storage)
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            tile, tiles = start // TILE_ROWS, ceil_div(count, TILE_ROWS)
+            piece = _Piece(
+                data[start * row_bytes : (start + count) * row_bytes],
+                target[tile * of_tile : (tile + tiles) * of_tile],
+                kernel,
+                count,
+                length,
+                tiles,
+                label,
+                check,
+            )
+            self._waiting.append(piece)
+            self._waiting_bytes += piece.data.nbytes
+            if self._waiting_bytes >= self._batch_bytes:
+                self._submit()
+
+    def _submit(self) -> None:
+        """Hand the pieces that wait over to the workers."""
+        if not self._waiting:
+            return
+        if len(self._running) == BATCHES:
+            self._settle()
+        number = self._submitted % BATCHES
+        try:
+            batch = _Batch(self._waiting, self._signals.address(number))
+        except MemoryError:
+            raise self._device.no_memory_for("loading") from None
+        self._waiting, self._waiting_bytes = [], 0
+        self._batch_bytes = min(2 * self._batch_bytes, _MOST_BATCH)
+        self._submitted += 1
+        self._signals.store(number, 1)
+        prefetch_pages(*batch.data)
+        try:
+            self._running.append(batch)
+            self._queue.submit(batch.packets)
+        except TimeoutError as error:
+            raise self._device.lose(str(error)) from None
+        except BaseException as error:
+            self._device.lose(f"a submission was cut short ({type(error).__name__})")
+            raise
+
+    def _settle(self) -> None:
+        """Have the oldest batch done, and its numbers looked at."""
+        batch = self._wait()
+        for number in np.flatnonzero(batch.bad):
+            piece = batch.pieces[number]
+            piece.check()
+            raise InvalidUse(f"{piece.label} holds NaN or infinity.")
+
+    def _wait(self) -> _Batch:
+        """The oldest batch, which is done then."""
+        device, batch = self._device, self._running[0]
+        number = (self._submitted - len(self._running)) % BATCHES
+        if device.lost is None and not self._queue.wait(
+            self._signals, number, device.deadline_s, lambda: device.lost is not None
+        ):
+            device.lose(self._queue.error or f"no answer within {device.deadline_s:g} seconds")
+        if device.lost is not None:
+            raise device.lost
+        self._running.popleft()
+        release_pages(*batch.data)
+        return batch
