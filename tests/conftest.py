@@ -8,7 +8,7 @@ import pytest
 from tests.real_models import fetch_qwen_coder
 from tests.tiny_models import TinyModels
 
-from crossinfer.engine.demo_model import fetch_demo_model
+from crossinfer.engine.demo_model_fetch import fetch_demo_model
 
 
 @pytest.fixture(scope="session")

@@ -83,3 +83,13 @@ def test_factors_divide_frequencies() -> None:
 def test_unknown_scaling_is_refused_by_name() -> None:
     with pytest.raises(FormatError, match="'dynamic' is not supported"):
         rope_table(scaled("dynamic"), 1)
+
+
+@pytest.mark.parametrize("positions", [1, 64, 65, 5000])
+def test_all_positions_are_cosine_and_sine(positions: int) -> None:
+    frequencies = CONFIG.rope_base ** (-2.0 * np.arange(CONFIG.head_dim // 2) / CONFIG.head_dim)
+    turned = np.arange(positions)[:, None] * frequencies
+    expected = np.stack([np.cos(turned), np.sin(turned)], axis=-1)
+    table = rope_table(CONFIG, positions)
+    assert (table.dtype, table.shape) == (np.float32, expected.shape)
+    assert np.abs(table - expected).max() < 3.1e-8  # half a unit in float32's last place at 1

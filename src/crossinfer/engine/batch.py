@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import RequestError
+from crossinfer.core.records import record
 from crossinfer.graph.batch import PADDING_BLOCK
 from crossinfer.hal.device import Device
 from crossinfer.models.decoder import StepShape
 from crossinfer.plan.memory import Arena
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BatchLimits:
     """The largest batch that will be run."""
 
@@ -40,7 +40,7 @@ def step_limits(devices: Sequence[Device], step_rows: int | None = None) -> Batc
     return BatchLimits(min(suited, step_rows or suited), _SEQUENCES, _LOGITS_ROWS)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Chunk:
     """The rows of one sequence: its next `tokens`, after which its KV cache holds `kv_len`."""
 
@@ -52,7 +52,7 @@ class Chunk:
     """Rows of this chunk (counted from its start) whose logits are wanted, ascending."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Batch:
     """What one step computes. Logits come in the order of the chunks and of their `logits`."""
 

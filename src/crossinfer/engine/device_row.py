@@ -7,11 +7,11 @@ to make again, and to close.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from crossinfer.core.errors import DeviceError, RequestError
+from crossinfer.core.records import record
 from crossinfer.core.settings import read_settings
 from crossinfer.hal.device import Device
 from crossinfer.hal.registry import automatic_device, open_device
@@ -21,7 +21,7 @@ AUTO = "auto"
 Devices = str | Device | Sequence[str | Device]
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Opened:
     """A device, and the name that opens it again; None if the caller made it."""
 

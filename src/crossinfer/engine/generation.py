@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
+
+from crossinfer.core.records import record
 
 
 class FinishReason(enum.StrEnum):
@@ -17,7 +18,7 @@ class FinishReason(enum.StrEnum):
     """The caller wanted no more."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Stats:
     """Figures of one generation. Times are in seconds; rates are 0 where nothing was measured."""
 
@@ -33,7 +34,7 @@ class Stats:
     activation_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Generation:
     """The whole result of a generation."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import secrets
+import os
 import sys
 import warnings
 import weakref
@@ -216,7 +216,7 @@ class LLM:
         sequence = GenerationSequence(
             tokens,
             params=params,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            seed=int.from_bytes(os.urandom(8)) if params.seed is None else params.seed,
             max_tokens=room,
             end_ids=end_ids,
             detokenizer=self.tokenizer.detokenizer(),

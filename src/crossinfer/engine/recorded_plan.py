@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
@@ -41,6 +42,7 @@ class RecordedPlan:
         self.tables = ParameterTables(shape, plan.parameters)
         self._resident = resident
         self._stream = stream
+        self._gate = gate
         self._streamed = {} if stream is None else stream.views()
         self._last_uses = last_uses([segment.streamed for segment in plan.segments])
         self._owned: list[Buffer] = []
@@ -54,19 +56,30 @@ class RecordedPlan:
                 self._alloc(number, plan.parameters.size, "parameters")
                 for number in range(len(plan.devices))
             ]
-            self._recordings: list[Recording | SlicedSegment] = [
-                self._record(segment, None) if gate is None else self._slice(segment, gate)
-                for segment in plan.segments
-            ]
-            self._results = {
-                output: (recording, number, self._row_bytes(output))
-                for segment, recording in zip(plan.segments, self._recordings, strict=True)
-                if isinstance(recording, Recording)
-                for number, output in enumerate(self._small_outputs(segment))
-            }
         except BaseException:
             self.free()
             raise
+
+    @functools.cached_property
+    def _recordings(self) -> list[Recording | SlicedSegment]:
+        """One for each segment. Made for the first step: a model is opened with the plan of steps
+        of one token, and a prompt comes before them.
+        """
+        gate = self._gate
+        return [
+            self._record(segment, None) if gate is None else self._slice(segment, gate)
+            for segment in self.plan.segments
+        ]
+
+    @functools.cached_property
+    def _results(self) -> dict[str, tuple[Recording, int, int]]:
+        """The outputs that a recording brings to the host: their numbers, and bytes of a row."""
+        return {
+            output: (recording, number, self._row_bytes(output))
+            for segment, recording in zip(self.plan.segments, self._recordings, strict=True)
+            if isinstance(recording, Recording)
+            for number, output in enumerate(self._small_outputs(segment))
+        }
 
     @property
     def size_in_bytes(self) -> int:

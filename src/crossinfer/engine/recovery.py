@@ -18,7 +18,6 @@ from crossinfer.core.progress import Progress, no_progress
 from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.device_row import DeviceRow
 from crossinfer.engine.step import StepResult, StepRunner
-from crossinfer.engine.suspects import bar, find_guilty, only_one, suspects
 from crossinfer.engine.verification import Verifier
 from crossinfer.hal.device import Device
 from crossinfer.hal.verdicts import VerdictStore
@@ -147,6 +146,8 @@ class RecoverableRunner:
 
         Raises the loss if it explains no device, or none is left.
         """
+        from crossinfer.engine.suspects import suspects  # only a loss needs it
+
         lost = [device for device in self._row.devices if device.lost is not None]
         if not lost:
             raise loss
@@ -156,6 +157,8 @@ class RecoverableRunner:
             raise loss
 
     def _make_again(self, device: Device, ops: Sequence[PlannedOp]) -> None:
+        from crossinfer.engine.suspects import bar, find_guilty, only_one
+
         loss, place = device.lost, self._row.devices.index(device)
         assert loss is not None
         self._news.append(loss.sentence)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 from crossinfer.core.progress import Progress
 from crossinfer.engine.layer_stream import LayerStream
 from crossinfer.graph.graph import Tensor
@@ -35,19 +38,30 @@ class Residents:
         streamed = _streamed(plan) if self.stream is None else []
         total = sum(_stored_bytes(tensor) for _, tensor in (*kept, *streamed))
         done = 0
-        for number, tensor in kept:
-            data, kind = self._model.constant(tensor), tensor.type
-            upload = plan.devices[number].upload
-            buffer = upload(data, kind.shape, kind.storage, kind.role, tensor.name)
-            self.buffers[tensor.name, number] = buffer
-            done += _stored_bytes(tensor)
-            progress("Loading weights", done, total)
+        with contextlib.ExitStack() as stack:
+            loaders = {
+                number: stack.enter_context(plan.devices[number].loader())
+                for number in {number for number, _ in kept}
+            }
+            for number, tensor in kept:
+                progress("Loading weights", done, total)
+                data, kind = self._model.constant(tensor), tensor.type
+                check = functools.partial(self._model.check_finite, tensor, data)
+                self.buffers[tensor.name, number] = loaders[number].add(
+                    data, kind.shape, kind.storage, kind.role, tensor.name, check
+                )
+                done += _stored_bytes(tensor)
         if streamed:
             self.stream = LayerStream(plan.devices[0], plan.slots)
             for layer, tensor in streamed:
-                self.stream.put(layer, tensor, self._model.constant(tensor))
-                done += _stored_bytes(tensor)
                 progress("Loading weights", done, total)
+                data = self._model.constant(tensor)
+                self._model.check_finite(tensor, data)
+                self.stream.put(layer, tensor, data)
+                done += _stored_bytes(tensor)
+        if total:
+            progress("Loading weights", done, total)
+            self._model.release_files()
         self._make_states(plan)
 
     def memory(self) -> dict[str, int]:

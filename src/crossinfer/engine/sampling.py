@@ -20,6 +20,7 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceError, RequestError
+from crossinfer.core.records import record
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -36,7 +37,7 @@ class SamplingOptions(TypedDict, total=False):
     seed: int | None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class SamplingParams:
     """How tokens are chosen. The default is greedy: the same answer each time."""
 

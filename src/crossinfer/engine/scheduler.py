@@ -8,16 +8,16 @@ so its tokens stay the same.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Mapping
 
+from crossinfer.core.records import record
 from crossinfer.engine.batch import Batch, BatchLimits, Chunk
 from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.sequence import EngineSequence
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class ScheduledStep:
     """A batch, and the sequence of each of its chunks."""
 

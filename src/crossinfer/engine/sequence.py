@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +10,14 @@ from collections.abc import Callable, Sequence
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.core.progress import Progress
+from crossinfer.core.records import record
 from crossinfer.engine.generation import FinishReason, Generation, Stats
 from crossinfer.engine.sampling import Sampler, SamplingParams, non_finite_logits
 from crossinfer.text.detokenizer import Detokenizer
 from crossinfer.text.stops import StopFilter
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Notice:
     """Something that the caller should know while its request goes on."""
 

@@ -9,7 +9,6 @@ from crossinfer.core.errors import RequestError
 from crossinfer.core.progress import Progress
 from crossinfer.core.settings import PRECISIONS, read_settings
 from crossinfer.core.shapes import ceil_div
-from crossinfer.engine.automatic import open_automatic
 from crossinfer.engine.batch import step_limits
 from crossinfer.engine.device_row import AUTO, Choice, DeviceRow, Devices, open_row
 from crossinfer.engine.slices import SliceGate
@@ -85,6 +84,8 @@ def open_devices(
         )
 
     def automatic(threads: int | None) -> Choice:
+        from crossinfer.engine.automatic import open_automatic  # whoever names devices needs none
+
         return open_automatic(threads, plan_on, verdicts, verifier)
 
     row = open_row(wanted, threads, automatic)
@@ -124,7 +125,8 @@ def preview_plan(
 
     limits = step_limits(devices)
     split = fit_split(
-        graph(limits.rows, limits.sequences, limits.logits_rows),
+        lambda: graph(limits.rows, limits.sequences, limits.logits_rows),
+        model.config.layers,
         devices,
         verdicts,
         first_layers=gpu_layers,

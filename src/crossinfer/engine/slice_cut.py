@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Sequence
 
+from crossinfer.core.records import record
 from crossinfer.hal.kernel import Dispatch
 
 # Timers cannot tell less.
@@ -19,7 +20,7 @@ _LEAST_S = 1e-7
 _LONGEST_INTERVAL = 256
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Bounds:
     """The most that one piece may hold; None: no bound."""
 

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
+from crossinfer.core.records import record
 from crossinfer.engine.slice_cut import UNBOUNDED, Bounds, CostModel, end_of_piece, kind_of
 from crossinfer.hal.buffer import Buffer
 from crossinfer.hal.device import Device
@@ -28,7 +29,7 @@ from crossinfer.hal.timer import Timer
 _KEPT_SEGMENTS = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class SliceResult:
     """What a call of `step` did."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import numpy as np
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
+from crossinfer.core.records import record
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch, BatchLimits
@@ -32,7 +32,7 @@ from crossinfer.plan.plan import Plan, make_plan
 _MAX_RECORDED = 16
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class StepResult:
     """What a step gave, one row for each row whose logits were wanted."""
 
@@ -90,7 +90,8 @@ class StepRunner:
         self._last: tuple[tuple[int, int, int], RecordedPlan] | None = None
         """The sizes of the last batch, and the bucket that ran it."""
         self._split = fit_split(
-            model.graph(self._shape(limits.rows, limits.sequences, limits.logits_rows)),
+            lambda: model.graph(self._shape(limits.rows, limits.sequences, limits.logits_rows)),
+            model.config.layers,
             devices,
             verdicts,
             first_layers=first_layers,

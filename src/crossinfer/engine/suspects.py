@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 
 from crossinfer.core.errors import DeviceError, DeviceLost
+from crossinfer.core.records import record
 from crossinfer.engine.verification import planned_op, steps_on
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.device import Device
@@ -16,7 +16,7 @@ from crossinfer.plan.plan import Plan
 from crossinfer.verify.pending import PlannedOp
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Guilty:
     """Kernels that are not to run again at a shape."""
 

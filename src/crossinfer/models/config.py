@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from crossinfer.core.errors import FormatError
+from crossinfer.core.records import record
 
 _MAX_CONTEXT = 1 << 30
 """Positions are 32-bit integers."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class RopeScaling:
     """How rotary frequencies are stretched beyond the trained context (see `models.rope`)."""
 
@@ -37,7 +36,7 @@ class RopeScaling:
             raise FormatError(f"{where}: the numbers of the rotary scaling make no sense: {self}.")
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class ModelConfig:
     """The sizes and constants of a decoder-only transformer."""
 

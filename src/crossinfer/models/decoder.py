@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import FormatError
+from crossinfer.core.records import record
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.builder import GraphBuilder
 from crossinfer.graph.graph import Graph, Tensor
@@ -25,7 +25,7 @@ from crossinfer.models.config import ModelConfig
 ROPE_TABLE = "rope_table"
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class StepShape:
     """The bucket of a step: the sizes that a graph is built for (see `graph.batch`)."""
 

@@ -6,17 +6,18 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import FormatError, shown
+from crossinfer.core.records import record
 from crossinfer.formats.finite import first_not_finite
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.gguf_split import refuse_lone_part
-from crossinfer.formats.huggingface import HuggingFaceFolder
 from crossinfer.formats.model_file import ModelFile, open_model_file
-from crossinfer.formats.tensors import StoredTensor
+from crossinfer.formats.tensors import StoredTensor, release_files
 from crossinfer.graph.graph import Graph, Tensor
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Operand
@@ -29,15 +30,17 @@ from crossinfer.models.gguf_config import (
     config_from_gguf,
     gguf_architecture,
 )
-from crossinfer.models.huggingface_config import config_from_huggingface, huggingface_architecture
 from crossinfer.models.registry import find_architecture
 from crossinfer.models.rope import rope_table
 from crossinfer.models.surplus import ignored_note, is_extra_head
 
+if TYPE_CHECKING:
+    from crossinfer.formats.huggingface import HuggingFaceFolder
+
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Model:
     """An architecture with its weights, which stay in the mapped file."""
 
@@ -81,24 +84,30 @@ class Model:
             raise FormatError(f"{self.path}: {error}") from None
 
     def constant(self, tensor: Tensor) -> memoryview | Array:
-        """The bytes of a constant of the graph, dense and row-major.
-
-        Raises FormatError for a weight that holds NaN or infinity.
-        """
+        """The bytes of a constant of the graph, dense and row-major; see `check_finite`."""
         if tensor.name == ROPE_TABLE:
             return rope_table(self.config, tensor.type.shape[0], self.rope_factors)
         weight = self.weights[tensor.name]
         # Vectors (norms, biases) in half precision or blocks are widened without loss.
         matches = weight.loaded_as is tensor.type.storage
-        data = weight.load() if matches else weight.to_float32()
+        return weight.load() if matches else weight.to_float32()
+
+    def check_finite(self, tensor: Tensor, data: memoryview | Array) -> None:
+        """Raises FormatError if `data`, the bytes of a constant, hold NaN or infinity."""
+        if tensor.name == ROPE_TABLE:
+            return
         element = first_not_finite(data, tensor.type.storage)
         if element is not None:
+            weight = self.weights[tensor.name]
             raise FormatError(
                 f"{self.path}: the tensor {shown(weight.name)} holds NaN or infinity in row "
                 f"{element // weight.shape[-1]}; the file is damaged or the model faulty, so "
                 "take another."
             )
-        return data
+
+    def release_files(self) -> None:
+        """Let go of the memory behind the model's files, which are read again where need be."""
+        release_files(weight.data for weight in self.weights.values())
 
     def checked(self) -> Model:
         """The model without the weights that its graph does not use.
@@ -189,6 +198,12 @@ def _with_factors(model: Model, factors: StoredTensor | None) -> Model:
 
 
 def _from_huggingface(folder: HuggingFaceFolder) -> Model:
+    # A GGUF file needs none of what reads the other kind.
+    from crossinfer.models.huggingface_config import (
+        config_from_huggingface,
+        huggingface_architecture,
+    )
+
     where = str(folder.path / "config.json")
     find_architecture(huggingface_architecture(folder.config, where), where)
     config = config_from_huggingface(folder.config, where)
