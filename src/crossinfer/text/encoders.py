@@ -1,6 +1,6 @@
 """What turns a stretch of text into token ids: the interface, and the `tokenizers` library as one.
 
-`sentencepiece` has the other, for merges by score.
+`table_encoder` has one that needs nothing built, `sentencepiece` the one for merges by score.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ class Encoder(Protocol):
         ...
 
 
+def refuse_unspelled(text: str, unspelled: frozenset[int]) -> None:
+    """Raises TokenizerError if `text` has one of the bytes without a token."""
+    if unspelled and (lacking := unspelled.intersection(text.encode())):
+        raise TokenizerError(
+            f"The text cannot be tokenized: the model's vocabulary has no token for the byte "
+            f"0x{min(lacking):02X}; remove the characters that need it."
+        )
+
+
 class LibraryEncoder:
     """A tokenizer of the `tokenizers` library, which must know the control tokens as special.
 
@@ -45,11 +54,7 @@ class LibraryEncoder:
         self._first_only = isinstance(splitter, Metaspace) and splitter.prepend_scheme == "first"
 
     def encode(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
-        if self._unspelled and (lacking := self._unspelled.intersection(text.encode())):
-            raise TokenizerError(
-                f"The text cannot be tokenized: the model's vocabulary has no token for the byte "
-                f"0x{min(lacking):02X}; remove the characters that need it."
-            )
+        refuse_unspelled(text, self._unspelled)
         # The library keeps both switches as state, so switching and encoding go together.
         with self._lock:
             self._library.encode_special_tokens = not parse_special

@@ -9,8 +9,9 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import TokenizerError, shown
+from crossinfer.formats.string_array import StringArray
 from crossinfer.text import byte_level, gguf_vocabulary
-from crossinfer.text.encoders import LibraryEncoder
+from crossinfer.text.encoders import Encoder, LibraryEncoder
 from crossinfer.text.gguf_vocabulary import (
     BYTE,
     CONTROL,
@@ -20,12 +21,16 @@ from crossinfer.text.gguf_vocabulary import (
     USER_DEFINED,
     read_flag,
     read_special_id,
+    read_strings,
 )
+from crossinfer.text.merge_table import KeptTable, pack_table
 from crossinfer.text.pre_tokenizers import PreTokenizer, pre_tokenizer_named
-from crossinfer.text.sentencepiece import SPACE, Pieces, SentencePieceEncoder
+from crossinfer.text.table_encoder import TableEncoder
 from crossinfer.text.tokenizer import Tokenizer
 
 _END_KEYS = ("eos", "eot", "eom")
+_MANY_MERGES = 10_000
+"""Fewer are built by the library in less time than their table is worth."""
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -48,15 +53,14 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
 
 def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
     rules = pre_tokenizer_named(metadata.get("tokenizer.ggml.pre", "default"))
-    tokens = gguf_vocabulary.read_tokens(metadata)
-    types = gguf_vocabulary.read_types(metadata, tokens)
-    merges = gguf_vocabulary.read_strings(metadata, "merges")
+    tokens = read_strings(metadata, "tokens")
+    types = gguf_vocabulary.read_types(metadata, len(tokens))
+    encoder = _byte_level_encoder(tokens, read_strings(metadata, "merges"), types, rules)
     literal = {i: tokens[i].encode() for i in _of_type(types, UNKNOWN, CONTROL, USER_DEFINED)}
     literal |= dict.fromkeys(_of_type(types, UNUSED), b"")
     literal |= {i: bytes([gguf_vocabulary.read_byte(tokens, i)]) for i in _of_type(types, BYTE)}
-    library, unspelled = _library(tokens, merges, types, rules)
     return Tokenizer(
-        LibraryEncoder(library, unspelled),
+        encoder,
         tokens,
         spell=byte_level.to_bytes,
         literal=literal,
@@ -67,9 +71,41 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
     )
 
 
+def _byte_level_encoder(
+    tokens: Sequence[str], merges: Sequence[str], types: Array, rules: PreTokenizer
+) -> Encoder:
+    """The library's encoder; for a large vocabulary that was checked before, its kept table.
+
+    Raises TokenizerError.
+    """
+
+    def build() -> LibraryEncoder:
+        return LibraryEncoder(*_library(list(tokens), list(merges), types, rules))
+
+    kept = None
+    if isinstance(tokens, StringArray) and isinstance(merges, StringArray):
+        if len(merges) >= _MANY_MERGES:
+            whole_words = b"whole words" if rules.ignore_merges else b""
+            kept = KeptTable((tokens.raw, merges.raw, types.tobytes(), whole_words))
+        table = None if kept is None else kept.read()
+        if table is not None:
+            added = {tokens[i]: i for i in _of_type(types, CONTROL, USER_DEFINED)}
+            control = frozenset(_of_type(types, CONTROL))
+            return TableEncoder(table, tokens, rules, added=added, control=control, build=build)
+    gguf_vocabulary.check_tokens(tokens, types)
+    encoder = build()
+    if kept is not None:
+        kept.keep(pack_table(list(tokens), list(merges), whole_words=rules.ignore_merges))
+    return encoder
+
+
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    tokens = gguf_vocabulary.read_tokens(metadata)
-    types = gguf_vocabulary.read_types(metadata, tokens)
+    # Most vocabularies are of the other kind, and do without.
+    from crossinfer.text.sentencepiece import SPACE, Pieces, SentencePieceEncoder
+
+    tokens = read_strings(metadata, "tokens")
+    types = gguf_vocabulary.read_types(metadata, len(tokens))
+    gguf_vocabulary.check_tokens(tokens, types)
     scores = gguf_vocabulary.read_scores(metadata, len(tokens))
     space_prefix = read_flag(metadata, "add_space_prefix", True)
     special = _special_ids(metadata, len(tokens))

@@ -10,6 +10,7 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import TokenizerError, shown
+from crossinfer.formats.string_array import StringArray
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """ggml's types of tokens."""
@@ -20,26 +21,10 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 Metadata = Mapping[str, Any]
 
 
-def read_tokens(metadata: Metadata) -> list[str]:
-    """The spellings by id. Raises TokenizerError for a list that is missing or has bad entries."""
-    tokens = read_strings(metadata, "tokens")
-    if len(set(tokens)) == len(tokens):
-        return tokens
-    first: dict[str, int] = {}
-    for i, token in enumerate(tokens):
-        if token in first:
-            raise TokenizerError(
-                f"Tokens {first[token]} and {i} of the vocabulary are both {shown(token)}; the "
-                "file is damaged or was converted wrongly."
-            )
-        first[token] = i
-    return tokens
-
-
-def read_strings(metadata: Metadata, name: str) -> list[str]:
-    """A list of strings, which must not be empty. Raises TokenizerError."""
+def read_strings(metadata: Metadata, name: str) -> Sequence[str]:
+    """An array of strings, which must not be empty. Raises TokenizerError."""
     value = metadata.get(_PREFIX + name)
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list | StringArray) or not value:
         raise TokenizerError(
             f"The file's vocabulary cannot be read: {_PREFIX}{name} is missing, empty, or not a "
             "list of strings."
@@ -47,27 +32,35 @@ def read_strings(metadata: Metadata, name: str) -> list[str]:
     return value
 
 
-def read_types(metadata: Metadata, tokens: Sequence[str]) -> Array:
-    """ggml's type of each token; all normal where the file has none. Raises TokenizerError.
-
-    Also for a token without text, unless it is unused.
-    """
+def read_types(metadata: Metadata, size: int) -> Array:
+    """ggml's type of each token; all normal where the file has none. Raises TokenizerError."""
     values = metadata.get(_PREFIX + "token_type")
-    types = np.full(len(tokens), NORMAL)
-    if values is not None:
-        types = _numbers(values, "token_type", len(tokens), "iu", "integers")
+    if values is None:
+        return np.full(size, NORMAL)
+    types = _numbers(values, "token_type", size, "iu", "integers")
     for i in np.flatnonzero((types < NORMAL) | (types > BYTE)):
         raise TokenizerError(
             f"Entry {i} of {_PREFIX}token_type is {types[i]}; types of tokens are 1 to 6, so the "
             "file is damaged."
         )
-    empty = [i for i, token in enumerate(tokens) if not token and types[i] != UNUSED]
-    if empty:
+    return types
+
+
+def check_tokens(tokens: Sequence[str], types: Array) -> None:
+    """Raises TokenizerError if two tokens are spelled alike, or one that is used has no text."""
+    first: dict[str, int] = {}
+    for i, token in enumerate(tokens):
+        if first.setdefault(token, i) != i:
+            raise TokenizerError(
+                f"Tokens {first[token]} and {i} of the vocabulary are both {shown(token)}; the "
+                "file is damaged or was converted wrongly."
+            )
+    empty = first.get("")
+    if empty is not None and types[empty] != UNUSED:
         raise TokenizerError(
-            f"Token {empty[0]} of the vocabulary is empty; the file is damaged or was converted "
+            f"Token {empty} of the vocabulary is empty; the file is damaged or was converted "
             "wrongly."
         )
-    return types
 
 
 def read_scores(metadata: Metadata, size: int) -> list[float]:

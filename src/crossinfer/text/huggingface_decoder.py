@@ -6,7 +6,6 @@ Source: the decoders of huggingface/tokenizers (`ByteLevel`, `Metaspace`, and th
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossinfer.core.errors import TokenizerError
+from crossinfer.core.records import record
 from crossinfer.text import byte_level
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Spelling:
     """`spell` has a token's bytes, `spell_added` those of an added one that is no control token.
 

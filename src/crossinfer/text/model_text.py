@@ -6,7 +6,6 @@ from crossinfer.core.errors import TemplateError
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.model_file import ModelFile
 from crossinfer.text.gguf_tokenizer import tokenizer_from_gguf
-from crossinfer.text.huggingface_tokenizer import tokenizer_from_huggingface
 from crossinfer.text.tokenizer import Tokenizer
 
 
@@ -14,6 +13,9 @@ def load_tokenizer(file: ModelFile) -> Tokenizer:
     """The tokenizer of a model file. Raises TokenizerError."""
     if isinstance(file, GGUFFile):
         return tokenizer_from_gguf(file.metadata)
+    # Each kind of file leaves the other kind's modules out of a start.
+    from crossinfer.text.huggingface_tokenizer import tokenizer_from_huggingface
+
     return tokenizer_from_huggingface(
         file.tokenizer,
         config=file.config,

@@ -6,11 +6,11 @@ table of regular expressions in llama.cpp's `llama-vocab.cpp`, which agrees.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import shown
+from crossinfer.core.records import record
 
 if TYPE_CHECKING:
     from tokenizers import pre_tokenizers
@@ -56,7 +56,7 @@ DEEPSEEK_LLM = (
 DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK)
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class PreTokenizer:
     """The rules of one family.
 

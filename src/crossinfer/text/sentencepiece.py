@@ -7,13 +7,13 @@ BPE model of google/sentencepiece, and `llm_tokenizer_spm` of llama.cpp, which a
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import heapq
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from crossinfer.core.errors import TokenizerError
+from crossinfer.core.records import record
 from crossinfer.text.literals import Literals
 
 SPACE = "\u2581"
@@ -22,7 +22,7 @@ SPACE = "\u2581"
 _WORD_CACHE = 1 << 14
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Pieces:
     """A vocabulary: what merges can make, with scores by id, and what spells the rest.
 
