@@ -11,7 +11,7 @@ import pytest
 from tests.tiny_models import TinyModels
 
 from crossinfer.cli.answer import receive
-from crossinfer.cli.group import EXIT_INTERRUPTED
+from crossinfer.cli.failures import EXIT_INTERRUPTED
 from crossinfer.cli.progress_bars import ProgressBars
 from crossinfer.engine.llm import LLM
 from crossinfer.engine.stream import Stream

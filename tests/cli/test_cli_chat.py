@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cli.invoke import Result, invoke
 from tests.tiny_models import TinyModels
-from typer.testing import CliRunner, Result
 
-from crossinfer.cli.app import app
 from crossinfer.engine.llm import LLM
 
 Conversations = list[list[tuple[str, str]]]
@@ -34,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Conversations:
 
 
 def chat(model: str, lines: str, *arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["chat", "-m", model, *arguments], input=lines)
+    result = invoke(["chat", "-m", model, *arguments], typed=lines)
     assert result.exit_code == 0, result.output
     return result
 

@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.cli.invoke import invoke
 from tests.tiny_models import TinyModels
-from typer.testing import CliRunner
 
-from crossinfer.cli.app import app
 from crossinfer.cli.measurement import Benchmark
 from crossinfer.cli.memory import resident_bytes
 from crossinfer.cli.trace import chrome_trace, totals
@@ -35,7 +34,7 @@ def model(tiny_models: TinyModels) -> str:
 def test_bench_json(model: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [*BENCH, "-m", model, "--json", "--kernels", "--trace", str(trace)]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "first_token_s", "load_s"):
@@ -55,7 +54,7 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
 
 
 def test_bench_table(model: str) -> None:
-    result = CliRunner().invoke(app, [*BENCH, "-m", model, "--kernels"])
+    result = invoke([*BENCH, "-m", model, "--kernels"])
     assert result.exit_code == 0, result.output
     for part in ("prefill", "decode", "first token", "memory", "total ms", "rms_norm"):
         assert part in result.stdout
@@ -63,24 +62,36 @@ def test_bench_table(model: str) -> None:
 
 def test_bench_at_the_end_of_the_context(model: str) -> None:
     arguments = [*BENCH, "-m", model, "--context", "64", "--context-end", "--device", "reference"]
-    result = CliRunner().invoke(app, [*arguments, "--json"])
+    result = invoke([*arguments, "--json"])
     found = json.loads(result.stdout)
     assert found["decode_end_tokens_per_s"] > 0
     assert found["decode_end_gb_s"] > 0
     assert found["peak_gops"] is found["read_gb_s"] is None  # a reference has no limits
-    shown = CliRunner().invoke(app, arguments).stdout
+    assert found["decode_end_expected_tokens_per_s"] is None
+    shown = invoke(arguments).stdout
     assert "up to position 64" in shown
 
 
+def test_bench_expects_the_cache_to_take_its_time_at_the_end(model: str) -> None:
+    arguments = [*BENCH, "-m", model, "--context", "64", "--context-end", "--device", "cpu"]
+    found = json.loads(invoke([*arguments, "--json"]).stdout)
+    start, end = found["decode_tokens_per_s"], found["decode_end_tokens_per_s"]
+    further = found["decode_end_gb_s"] / end - found["decode_gb_s"] / start
+    assert further > 0
+    expected = found["decode_end_expected_tokens_per_s"]
+    assert math.isclose(1 / expected, 1 / start + further / found["read_gb_s"])
+    assert "expected by the bytes" in invoke(arguments).stdout
+
+
 def test_bench_refuses_what_does_not_fit(model: str) -> None:
-    result = CliRunner().invoke(app, [*BENCH, "-m", model, "--context", "16"])
+    result = invoke([*BENCH, "-m", model, "--context", "16"])
     assert result.exit_code == 1
     assert "do not fit the context of 16" in result.stderr
 
 
 def test_trace_that_cannot_be_written(model: str, tmp_path: Path) -> None:
     arguments = [*BENCH, "-m", model, "--trace", str(tmp_path / "no" / "trace.json")]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     assert result.exit_code == 1
     assert "cannot be written" in result.stderr
 
@@ -125,12 +136,12 @@ def test_perplexity(model: str, tmp_path: Path) -> None:
     file.write_bytes(text.encode())
     with LLM(model) as llm:
         expected, tokens = llm.perplexity(text), len(llm.tokenize(text))
-    result = CliRunner().invoke(app, ["perplexity", "-m", model, str(file), "--json"])
+    result = invoke(["perplexity", "-m", model, str(file), "--json"])
     found = json.loads(result.stdout)
     assert math.isclose(found["perplexity"], expected, rel_tol=1e-6)
     assert found["tokens"] == tokens
-    shown = CliRunner().invoke(app, ["perplexity", "-m", model, "-"], input=text)
+    shown = invoke(["perplexity", "-m", model, "-"], typed=text)
     assert shown.stdout.startswith(f"Perplexity {expected:.4f} over {tokens} tokens")
-    missing = CliRunner().invoke(app, ["perplexity", "-m", model, str(tmp_path / "none.txt")])
+    missing = invoke(["perplexity", "-m", model, str(tmp_path / "none.txt")])
     assert missing.exit_code == 1
     assert "none.txt cannot be read" in missing.stderr

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.cli.invoke import Result, invoke
 from tests.tiny_models import TinyModels
-from typer.testing import CliRunner, Result
 
 from crossinfer import LLM
-from crossinfer.cli.app import app
 from crossinfer.plan.explain import step_rows
 
 
 def run(path: str, *options: str) -> Result:
     common = ("run", "abc", "--raw", "--json", "--max-tokens", "4", "--context", "64", "-m", path)
-    return CliRunner().invoke(app, [*common, *options])
+    return invoke([*common, *options])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_the_plan_is_that_of_the_precision_set(
     for precision in ("exact", "fast"):
         monkeypatch.setenv("CROSSINFER_PRECISION", precision)
         options = ("--plan", "--json", "--device", "cpu", "--context", "64")
-        result = CliRunner().invoke(app, ["inspect", path, *options])
+        result = invoke(["inspect", path, *options])
         assert result.exit_code == 0, result.output
         with LLM(path, "cpu", context=64) as llm:
             expected = [list(row.kernels) for row in step_rows(llm.plan)]

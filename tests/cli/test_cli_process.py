@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.tiny_models import TinyModels
 
-from crossinfer.cli.group import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
+from crossinfer.cli.failures import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
 
 MAIN = "from crossinfer.cli.app import main; main()"
 # Prints the modules that are there when `main` ends, whatever it does.
@@ -136,7 +136,7 @@ def test_json_is_all_there_is_on_stdout(tiny_models: TinyModels) -> None:
         (["run", "hi"], EXIT_FAILED, "Error: No model was named and the demo model is not there"),
         (["run", "-m", "nowhere.gguf", "hi"], EXIT_FAILED, "Error: There is no file or folder"),
         (["run", "--top-p", "2", "hi"], 2, "--top-p"),
-        (["fly"], 2, "No such command"),
+        (["fly"], 2, "invalid choice: 'fly'"),
     ],
 )
 def test_exit_status_of_failures(

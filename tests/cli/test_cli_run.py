@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from tests.cli.invoke import invoke
 from tests.tiny_models import TinyModels
-from typer.testing import CliRunner
 
-from crossinfer.cli import options
-from crossinfer.cli.app import app
-from crossinfer.cli.option_values import parse_devices, parse_logit_bias, unescape
+from crossinfer.cli.app import COMMANDS
+from crossinfer.cli.option_values import parse_bias, parse_devices, unescape
 from crossinfer.engine.llm import DEFAULT_MAX_TOKENS, LLM
 from crossinfer.engine.sampling import SamplingParams
 from crossinfer.engine.setup import DEFAULT_CONTEXT
@@ -26,7 +26,7 @@ def model(tiny_models: TinyModels) -> str:
 
 def run_json(*arguments: str) -> dict[str, Any]:
     """The object that `run --json` prints."""
-    result = CliRunner().invoke(app, ["run", "--json", *arguments])
+    result = invoke(["run", "--json", *arguments])
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -35,7 +35,7 @@ def run_json(*arguments: str) -> dict[str, Any]:
 def test_streamed_text_is_that_of_the_api(model: str) -> None:
     with LLM(model) as llm:
         expected = llm.generate("once", max_tokens=6)
-    result = CliRunner().invoke(app, ["run", "-m", model, *RAW, "once"])
+    result = invoke(["run", "-m", model, *RAW, "once"])
     assert result.exit_code == 0
     assert result.stdout == expected.text.removesuffix("\n") + "\n"
     assert run_json("-m", model, *RAW, "once")["tokens"] == list(expected.tokens)
@@ -55,12 +55,12 @@ def test_chat_template_and_system_message(model: str) -> None:
 
 def test_dash_reads_standard_input_less_one_newline(model: str) -> None:
     arguments = ["run", "-m", model, *RAW, "--json"]
-    piped = CliRunner().invoke(app, [*arguments, "-"], input="once\n")
+    piped = invoke([*arguments, "-"], typed="once\n")
     assert json.loads(piped.stdout)["tokens"] == run_json("-m", model, *RAW, "once")["tokens"]
 
 
 def test_input_that_is_not_utf8_is_refused(model: str) -> None:
-    result = CliRunner().invoke(app, ["run", "-m", model, "-"], input=b"ab\xff")
+    result = invoke(["run", "-m", model, "-"], typed=b"ab\xff")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: Standard input is not UTF-8 text (byte 2)")
 
@@ -77,7 +77,7 @@ def test_every_sampling_option_reaches_the_engine(
 
     monkeypatch.setattr(LLM, "stream", stream)
     run_json(
-        *("-m", model, "--raw", "--max-tokens", "2", "--stop", "a\\nb", "--stop", "c"),
+        *("-m", model, "--raw", "--max-tokens", "2", "--stop", "a\\nb", "--stop=-c"),
         *("--temperature", "0.5", "--top-k", "7", "--top-p", "0.9", "--min-p", "0.1"),
         *("--repeat-penalty", "1.1", "--presence-penalty", "0.2", "--frequency-penalty", "-0.3"),
         *("--logit-bias", "5=-inf", "--logit-bias", "6=1.5", "--seed", "3", "once"),
@@ -85,7 +85,7 @@ def test_every_sampling_option_reaches_the_engine(
     del given["progress"]
     assert given == {
         "max_tokens": 2,
-        "stop": ["a\nb", "c"],
+        "stop": ["a\nb", "-c"],
         "temperature": 0.5,
         "top_k": 7,
         "top_p": 0.9,
@@ -99,29 +99,41 @@ def test_every_sampling_option_reaches_the_engine(
 
 
 def test_help_tells_the_defaults_of_the_engine() -> None:
-    def default(alias: Any) -> str:
-        return str(alias.__metadata__[0].show_default)
-
+    _, _, told = " ".join(invoke(["run", "--help"]).stdout.split()).partition(" options: ")
     params = SamplingParams()
-    for alias, value in (
-        (options.Temperature, params.temperature),
-        (options.TopK, params.top_k),
-        (options.TopP, params.top_p),
-        (options.MinP, params.min_p),
-        (options.RepeatPenalty, params.repeat_penalty),
-        (options.PresencePenalty, params.presence_penalty),
-        (options.FrequencyPenalty, params.frequency_penalty),
-        (options.MaxTokens, DEFAULT_MAX_TOKENS),
+    for option, value in (
+        ("--temperature X", params.temperature),
+        ("--top-k N", params.top_k),
+        ("--top-p X", params.top_p),
+        ("--min-p X", params.min_p),
+        ("--repeat-penalty X", params.repeat_penalty),
+        ("--presence-penalty X", params.presence_penalty),
+        ("--frequency-penalty X", params.frequency_penalty),
+        ("--max-tokens N", DEFAULT_MAX_TOKENS),
+        ("--context N", f"what the model was made for, at most {DEFAULT_CONTEXT}"),
     ):
-        assert default(alias) == str(value)
-    assert str(DEFAULT_CONTEXT) in default(options.Context)
+        found = re.search(rf"{option} [^()]*\(default: ([^()]*)\)", told)
+        assert found is not None, option
+        assert found[1] == str(value)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_listed_by_the_first_sentence_of_its_help(command: str) -> None:
+    assert " ".join(COMMANDS[command].split()) in " ".join(invoke(["--help"]).stdout.split())
+    result = invoke([command, "--help"])
+    assert result.exit_code == 0
+    assert result.stdout.split("\n\n")[1].replace("\n", " ") == COMMANDS[command]
+
+
+def test_options_are_not_guessed_from_their_beginnings(model: str) -> None:
+    assert invoke(["run", "-m", model, "--max", "2", "hi"]).exit_code == 2
 
 
 def test_context_and_device_reach_the_engine(model: str) -> None:
-    result = CliRunner().invoke(app, ["run", "-m", model, "--context", "4", "--raw", "a b c d e f"])
+    result = invoke(["run", "-m", model, "--context", "4", "--raw", "a b c d e f"])
     assert result.exit_code == 1
     assert "the context is 4" in result.stderr
-    result = CliRunner().invoke(app, ["run", "-m", model, "--device", "warp", "hi"])
+    result = invoke(["run", "-m", model, "--device", "warp", "hi"])
     assert result.exit_code == 1
     assert "There is no device 'warp'" in result.stderr
     found = run_json("-m", model, *RAW, "--device", "reference,null", "--threads", "1", "once")
@@ -140,12 +152,12 @@ def test_context_and_device_reach_the_engine(model: str) -> None:
     ],
 )
 def test_bad_options_exit_with_2(model: str, arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["run", "-m", model, *arguments, "hi"])
+    result = invoke(["run", "-m", model, *arguments, "hi"])
     assert result.exit_code == 2
     assert result.stdout == ""
 
 
 def test_option_values() -> None:
     assert unescape(r"a\nb\tc\\n\x\r") == "a\nb\tc\\n\\x\r"
-    assert parse_logit_bias(["1=2", "3=-inf"]) == {1: 2.0, 3: float("-inf")}
+    assert [parse_bias("1=2"), parse_bias("3=-inf")] == [(1, 2.0), (3, float("-inf"))]
     assert parse_devices("a, b") == ["a", "b"]

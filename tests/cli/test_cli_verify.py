@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.cli.invoke import invoke
 from tests.faulty_backend import GPU, FaultyBackend
-from typer.testing import CliRunner
 
-from crossinfer.cli.app import app
 from crossinfer.hal import registry
 from crossinfer.hal.faults import Fault, FaultKind
 from crossinfer.hal.info import DeviceInfo
@@ -25,7 +24,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
 
 def test_a_device_that_passes(store: VerdictStore) -> None:
     arguments = ["verify", "--device", "cpu", "--op", "swiglu", "--op", "rms_norm", "--json"]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert (found["device"], found["failed"], found["known_failures"]) == ("cpu", 0, [])
@@ -42,7 +41,7 @@ def test_a_device_that_fails(store: VerdictStore, monkeypatch: pytest.MonkeyPatc
     arguments = ["verify", "--device", "faulty"]
     for op in ("swiglu", "argmax", "top_k"):
         arguments += ["--op", op]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     assert result.exit_code == 1
     for part in ("swiglu is barred: swiglu", "output is wrong by", "argmax is barred: ", "lost"):
         assert part in result.stdout
@@ -55,7 +54,7 @@ def test_a_device_that_fails(store: VerdictStore, monkeypatch: pytest.MonkeyPatc
 
 def test_verdicts_need_not_be_kept(store: VerdictStore) -> None:
     arguments = ["verify", "--device", "reference", "--op", "argmax", "--no-save"]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     assert result.exit_code == 0, result.output
     assert "the verdicts are not kept" in result.stdout
     assert store.all() == []
@@ -67,15 +66,15 @@ def test_what_is_known_can_be_forgotten(
     FaultyBackend(info=GPU).install(monkeypatch, "faulty")
     store.record(GPU, "argmax", passed=False, reason="it was lost once", shape="x 1x8")
     arguments = ["verify", "--device", "faulty", "--op", "argmax"]
-    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert invoke(arguments).exit_code == 0
     assert store.is_barred(GPU, "argmax", "x 1x8")
-    assert CliRunner().invoke(app, [*arguments, "--forget"]).exit_code == 0
+    assert invoke([*arguments, "--forget"]).exit_code == 0
     assert not store.is_barred(GPU, "argmax", "x 1x8")
-    assert CliRunner().invoke(app, [*arguments, "--forget", "--no-save"]).exit_code == 2
+    assert invoke([*arguments, "--forget", "--no-save"]).exit_code == 2
 
 
 def test_an_unknown_op_is_an_error(store: VerdictStore) -> None:
-    result = CliRunner().invoke(app, ["verify", "--op", "conv"])
+    result = invoke(["verify", "--op", "conv"])
     assert result.exit_code == 2
     assert "There is no op conv" in result.stderr
     assert store.all() == []
@@ -89,7 +88,7 @@ def test_devices_tells_of_a_driver_that_fails(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(backend, "list_devices", fail)
     backend.install(monkeypatch, "vulkan")
     monkeypatch.setattr(registry, "may_have_gpu", lambda: True)
-    result = CliRunner().invoke(app, ["devices", "--json"])
+    result = invoke(["devices", "--json"])
     assert result.exit_code == 0, result.output
     expected = "The backend vulkan cannot list its devices: OSError: the loader is broken"
     assert expected in result.stderr
@@ -99,6 +98,6 @@ def test_devices_tells_of_a_driver_that_fails(monkeypatch: pytest.MonkeyPatch) -
 def test_devices_marks_gpus_that_auto_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     FaultyBackend(info=GPU).install(monkeypatch, "vulkan")
     monkeypatch.setattr(registry, "may_have_gpu", lambda: True)
-    result = CliRunner().invoke(app, ["devices"])
+    result = invoke(["devices"])
     (row,) = (line for line in result.stdout.splitlines() if line.startswith("gpu "))
     assert row.rstrip().endswith("if it pays")

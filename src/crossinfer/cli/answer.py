@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from crossinfer.cli.group import EXIT_INTERRUPTED
+from crossinfer.cli.failures import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from crossinfer.cli.progress_bars import ProgressBars

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
+import gc
+import importlib
 import io
 import os
 import sys
 import warnings
-from typing import Annotated
-
-import typer
+from collections.abc import Sequence
 
 import crossinfer
-from crossinfer.cli.bench import bench
-from crossinfer.cli.chat import chat
-from crossinfer.cli.demo_model import demo_model
-from crossinfer.cli.devices import devices
-from crossinfer.cli.group import CommandGroup
-from crossinfer.cli.inspect_model import inspect
-from crossinfer.cli.perplexity import perplexity
-from crossinfer.cli.run import run
-from crossinfer.cli.verify import verify
+from crossinfer.cli.failures import EXIT_USAGE, UsageError, exit_status
 
-app = typer.Typer(
-    name="crossinfer",
-    cls=CommandGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"crossinfer {crossinfer.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Run large language models on whatever compute this machine has."""
-    del version  # its callback has done everything
-
-
-for _command in (run, chat, inspect, devices, verify, bench, perplexity):
-    app.command()(_command)
-app.command(name="demo-model")(demo_model)
+# What each does is the first sentence of its own help; a test compares them.
+COMMANDS = {
+    "run": "Answer a prompt, word by word.",
+    "chat": "Talk with a model: each line of standard input is answered, and what was said is "
+    "kept.",
+    "inspect": "Show a model's metadata, tensors, formats and sizes; no weights are loaded.",
+    "devices": "List the devices of this machine, and which of them `auto` takes.",
+    "verify": "Run the whole table of kernel cases on a device and print what passes.",
+    "bench": "Measure how fast a model loads, reads prompts and answers.",
+    "perplexity": "Measure the perplexity of a text: lower means that the model predicts it "
+    "better.",
+    "demo-model": "Get the demo model, SmolLM2-135M-Instruct (93 MB), and print its path.",
+}
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_MODULES = {"inspect": "inspect_model", "demo-model": "demo_model"}
 
 
 def main() -> None:
@@ -61,13 +37,68 @@ def main() -> None:
     # top of them fight for the same cores. NumPy reads this once, when it is imported; the process
     # is ours, so nobody else's arithmetic is slowed down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Nearly all that a start makes (modules, plans, recordings) stays to the end, and looking for
+    # garbage among it after every 700 new objects takes a tenth of the time to the first token.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _open_missing_streams()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         # A terminal that lacks a character, or a stray byte in the input, must not end an answer.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.formatwarning = _warning_line
-    app(prog_name="crossinfer")
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run the command line `arguments` within this process, and give its exit status.
+
+    Raises SystemExit after help, and for options that cannot be parsed.
+    """
+    # No option before the command takes a value.
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser, command_parser = _parsers(name)
+    if not arguments:
+        parser.print_help()
+        return EXIT_USAGE
+    args = parser.parse_args(arguments)
+    try:
+        return exit_status(lambda: args.command(args))
+    except UsageError as error:
+        assert command_parser is not None
+        command_parser.error(str(error))
+
+
+def _parsers(
+    name: str | None,
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
+    """The parser of the command line, and that of the command `name`.
+
+    Only the module of that command is imported: those of the others would take longer to load than
+    it takes to run.
+    """
+    parser = argparse.ArgumentParser(
+        prog="crossinfer",
+        description="Run large language models on whatever compute this machine has.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"crossinfer {crossinfer.__version__}"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    chosen = None
+    for command, summary in COMMANDS.items():
+        added = commands.add_parser(
+            command,
+            help=summary,
+            usage="%(prog)s [options]",
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command == name:
+            module = importlib.import_module(f"crossinfer.cli.{_MODULES.get(name, name)}")
+            module.add_arguments(added)
+            chosen = added
+    return parser, chosen
 
 
 def _open_missing_streams() -> None:

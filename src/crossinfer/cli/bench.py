@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import json as json_module
+import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from crossinfer.cli import options
 from crossinfer.cli.memory import resident_bytes
+from crossinfer.cli.option_values import new_file, whole_number
 from crossinfer.cli.output import print_json, print_table
 from crossinfer.cli.progress_bars import ProgressBars
 from crossinfer.core.errors import RequestError
@@ -21,101 +21,102 @@ if TYPE_CHECKING:
     from crossinfer.hal.timer import TimedKernel
 
 
-def bench(
-    model: options.Model = None,
-    device: options.Device = "auto",
-    context: options.Context = None,
-    threads: options.Threads = None,
-    precision: options.Precision = None,
-    gpu_layers: options.GpuLayers = "auto",
-    stream_layers: options.StreamLayers = False,
-    prompt_tokens: Annotated[
-        int,
-        typer.Option(
-            "--prompt-tokens", "-p", min=1, help="Tokens of each prompt: random, but fixed."
-        ),
-    ] = 512,
-    generate: Annotated[
-        int, typer.Option("--generate", "-n", min=1, help="Tokens of each answer.")
-    ] = 128,
-    repeat: Annotated[
-        int, typer.Option("--repeat", min=1, help="Answers measured; their medians are shown.")
-    ] = 3,
-    context_end: Annotated[
-        bool,
-        typer.Option(
-            "--context-end", help="Measure one more answer, which ends where the context does."
-        ),
-    ] = False,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Time one more answer kernel by kernel.")
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            dir_okay=False,
-            writable=True,
-            metavar="FILE",
-            show_default="none",
-            help="Write that answer's timeline as a Chrome trace (chrome://tracing, Perfetto).",
-        ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """Measure how fast a model loads, reads prompts and answers.
+HELP = """\
+Measure how fast a model loads, reads prompts and answers.
 
-    The first answer pays for what is made once; from --repeat 3 on the
-    medians leave it out. Prefill is compared with the device's peak rate of
-    operations, decode with the rate at which it reads memory; both are
-    measured before and after the answers.
+The first answer pays for what is made once; from --repeat 3 on the
+medians leave it out. Prefill is compared with the device's peak rate of
+operations, decode with the rate at which it reads memory; both are
+measured before and after the answers.
 
-    With --json the keys are model, device, prompt_tokens, generate, repeat,
-    context, prefill_tokens_per_s, prefill_range, decode_tokens_per_s,
-    decode_range (the lowest and the highest), decode_end_tokens_per_s (null
-    without --context-end), prefill_gops, peak_gops, decode_gb_s, read_gb_s,
-    decode_end_gb_s (10^9 a second; null where a device cannot measure its
-    limits), first_token_s, load_s, resident_mb, end_tokens_barred (true if an
-    answer ended early, so that end tokens were ruled out) and, with
-    --kernels, kernels. resident_mb is the resident set after loading in 10^6
-    bytes, touched pages of the mapped file included (on macOS its peak so
-    far, on Windows null).
-    """
+With --json the keys are model, device, prompt_tokens, generate, repeat,
+context, prefill_tokens_per_s, prefill_range, decode_tokens_per_s,
+decode_range (the lowest and the highest), decode_end_tokens_per_s (null
+without --context-end), prefill_gops, peak_gops, decode_gb_s, read_gb_s,
+decode_end_gb_s (10^9 a second; null where a device cannot measure its
+limits), decode_end_expected_tokens_per_s (what the further bytes of the KV
+cache leave of decode_tokens_per_s), first_token_s, load_s, resident_mb,
+end_tokens_barred (true if an answer ended early, so that end tokens were
+ruled out) and, with --kernels, kernels. resident_mb is the resident set
+after loading in 10^6 bytes, touched pages of the mapped file included (on
+macOS its peak so far, on Windows null)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = HELP
+    parser.add_argument(
+        "--prompt-tokens",
+        "-p",
+        metavar="N",
+        type=whole_number(1),
+        default=512,
+        help="Tokens of each prompt: random, but fixed (default: 512).",
+    )
+    parser.add_argument(
+        "--generate",
+        "-n",
+        metavar="N",
+        type=whole_number(1),
+        default=128,
+        help="Tokens of each answer (default: 128).",
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        type=whole_number(1),
+        default=3,
+        help="Answers measured; their medians are shown (default: 3).",
+    )
+    parser.add_argument(
+        "--context-end",
+        action="store_true",
+        help="Measure one more answer, which ends where the context does.",
+    )
+    parser.add_argument(
+        "--kernels", action="store_true", help="Time one more answer kernel by kernel."
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        type=new_file,
+        help="Write that answer's timeline as a Chrome trace (chrome://tracing, Perfetto) "
+        "(default: none).",
+    )
+    options.add_json(parser)
+    options.add_model_options(parser)
+    parser.set_defaults(command=bench)
+
+
+def bench(args: argparse.Namespace) -> None:
+    """Raises CrossinferError."""
     from crossinfer.cli.measurement import Benchmark
     from crossinfer.engine.demo_model import find_demo_model
     from crossinfer.engine.setup import DEFAULT_CONTEXT
 
-    if context is None and prompt_tokens + generate > DEFAULT_CONTEXT:
-        context = prompt_tokens + generate
-    path = find_demo_model() if model is None else model
+    if args.context is None and args.prompt_tokens + args.generate > DEFAULT_CONTEXT:
+        args.context = args.prompt_tokens + args.generate
+    if args.model is None:
+        args.model = find_demo_model()
     with ProgressBars() as bars:
         started = time.perf_counter()
-        with options.open_llm(
-            path,
-            device,
-            context,
-            threads,
-            bars,
-            precision=precision,
-            gpu_layers=gpu_layers,
-            stream_layers=stream_layers,
-        ) as llm:
+        with options.open_llm(args, bars) as llm:
             load_s = time.perf_counter() - started
             resident = resident_bytes()
-            benchmark = Benchmark(llm, prompt_tokens, generate, bars)
+            benchmark = Benchmark(llm, args.prompt_tokens, args.generate, bars)
             limits = [benchmark.limits()]
-            speed = benchmark.speed(repeat)
-            decode_end = benchmark.decode_at_end() if context_end else None
+            speed = benchmark.speed(args.repeat)
+            decode_end = benchmark.decode_at_end() if args.context_end else None
             limits.append(benchmark.limits())
             efficiency = benchmark.efficiency(speed, decode_end, limits)
-            timeline = benchmark.kernels() if kernels or trace is not None else []
+            is_timed = args.kernels or args.trace is not None
+            timeline = benchmark.kernels() if is_timed else []
             names, positions = ",".join(info.name for info in llm.devices), llm.context
     result: dict[str, Any] = {
-        "model": str(path),
+        "model": str(args.model),
         "device": names,
-        "prompt_tokens": prompt_tokens,
-        "generate": generate,
-        "repeat": repeat,
+        "prompt_tokens": args.prompt_tokens,
+        "generate": args.generate,
+        "repeat": args.repeat,
         "context": positions,
         **dataclasses.asdict(speed),
         "decode_end_tokens_per_s": decode_end,
@@ -123,16 +124,16 @@ def bench(
         "load_s": load_s,
         "resident_mb": None if resident is None else resident / 1e6,
     }
-    if trace is not None:
-        _write_trace(trace, timeline)
-    _show(result, timeline if kernels else None, as_json=json)
+    if args.trace is not None:
+        _write_trace(args.trace, timeline)
+    _show(result, timeline if args.kernels else None, as_json=args.json)
 
 
 def _write_trace(path: Path, timeline: list[TimedKernel]) -> None:
     from crossinfer.cli.trace import chrome_trace
 
     try:
-        path.write_text(json_module.dumps(chrome_trace(timeline)))
+        path.write_text(json.dumps(chrome_trace(timeline)))
     except OSError as error:
         raise RequestError(f"The file {path} cannot be written: {error.strerror}.") from error
 
@@ -175,6 +176,9 @@ def _show_speed(result: dict[str, Any]) -> None:
     ]
     if result["decode_end_tokens_per_s"] is not None:
         at_end = _beside(result["decode_end_gb_s"], result["read_gb_s"], "GB/s", "read rate")
+        expected = result["decode_end_expected_tokens_per_s"]
+        if expected is not None:
+            at_end += f"; {expected:.1f} expected by the bytes of the KV cache"
         rows.append(
             (
                 "decode at end",

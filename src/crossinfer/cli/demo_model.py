@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+
 from crossinfer.cli.progress_bars import ProgressBars
 
+HELP = """\
+Get the demo model, SmolLM2-135M-Instruct (93 MB), and print its path.
 
-def demo_model() -> None:
-    """Get the demo model, SmolLM2-135M-Instruct (93 MB), and print its path.
+It is downloaded once, into the cache folder; commands use it where no
+model is named."""
 
-    It is downloaded once, into the cache folder; commands use it where no
-    model is named.
-    """
-    from crossinfer.engine.demo_model import fetch_demo_model
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = HELP
+    parser.set_defaults(command=demo_model)
+
+
+def demo_model(args: argparse.Namespace) -> None:
+    """Raises CrossinferError."""
+    del args
+    from crossinfer.engine.demo_model_fetch import fetch_demo_model
 
     with ProgressBars() as bars:
         path = fetch_demo_model(bars)

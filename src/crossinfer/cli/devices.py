@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from typing import Annotated
-
-import typer
 
 from crossinfer.cli.output import print_json, print_table
 from crossinfer.core.settings import VARIABLES, read_settings
 from crossinfer.core.shapes import format_bytes
 
+HELP = """\
+List the devices of this machine, and which of them `auto` takes.
 
-def devices(
-    settings: Annotated[
-        bool, typer.Option("--settings", help="List the environment variables instead.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON list and no table.")] = False,
-) -> None:
-    """List the devices of this machine, and which of them `auto` takes.
+It takes a GPU if its kernels pass verification, a good part of the model
+fits into its memory and, if that is the host's, it is faster than the CPU."""
 
-    It takes a GPU if its kernels pass verification, a good part of the model
-    fits into its memory and, if that is the host's, it is faster than the CPU.
-    """
-    if settings:
-        _show_settings(json)
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = HELP
+    parser.add_argument(
+        "--settings", action="store_true", help="List the environment variables instead."
+    )
+    parser.add_argument("--json", action="store_true", help="Print one JSON list and no table.")
+    parser.set_defaults(command=devices)
+
+
+def devices(args: argparse.Namespace) -> None:
+    """Raises CrossinferError."""
+    if args.settings:
+        _show_settings(args.json)
     else:
-        _show_devices(json)
+        _show_devices(args.json)
 
 
 def _show_devices(as_json: bool) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import json as json_module
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from crossinfer.cli import options
-from crossinfer.cli.option_values import parse_devices, parse_gpu_layers
 from crossinfer.cli.output import abbreviated, print_json, print_table, printable
 from crossinfer.core.shapes import format_bytes
 
@@ -22,49 +20,53 @@ if TYPE_CHECKING:
 _WIDTH = 70
 
 
-def inspect(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A GGUF file, a Hugging Face model folder, or a name on the Hugging Face Hub.",
-            show_default=False,
-        ),
-    ],
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show what would run where, instead of the tensors.")
-    ] = False,
-    device: options.Device = "auto",
-    context: options.Context = None,
-    gpu_layers: options.GpuLayers = "auto",
-    stream_layers: options.StreamLayers = False,
-    json: options.Json = False,
-) -> None:
-    """Show a model's metadata, tensors, formats and sizes; no weights are loaded.
+HELP = """\
+Show a model's metadata, tensors, formats and sizes; no weights are loaded.
 
-    --plan shows each op with its device, kernels, the bytes of weights that
-    it reads, and why it is not on a device that is named earlier. --device,
-    --context, --gpu-layers and --stream-layers matter for --plan only.
+--plan shows each op with its device, kernels, the bytes of weights that
+it reads, and why it is not on a device that is named earlier. --device,
+--context, --gpu-layers and --stream-layers matter for --plan only.
 
-    With --json, long arrays appear as their length and first elements, the
-    plan as an object with the keys devices, layers (the device of each),
-    streamed (which layers are), placement (a sentence, or null if one device
-    keeps all) and steps.
-    """
-    devices, kept = parse_devices(device), parse_gpu_layers(gpu_layers)
+With --json, long arrays appear as their length and first elements, the
+plan as an object with the keys devices, layers (the device of each),
+streamed (which layers are), placement (a sentence, or null if one device
+keeps all) and steps."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage, parser.description = "%(prog)s [options] model", HELP
+    parser.add_argument(
+        "model",
+        type=Path,
+        help="A GGUF file, a Hugging Face model folder, or a name on the Hugging Face Hub.",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="Show what would run where, instead of the tensors."
+    )
+    options.add_json(parser)
+    group = parser.add_argument_group("device")
+    options.add_device(group)
+    options.add_context(group)
+    options.add_layers(group)
+    parser.set_defaults(command=inspect)
+
+
+def inspect(args: argparse.Namespace) -> None:
+    """Raises CrossinferError."""
     from crossinfer.cli.model_report import report
     from crossinfer.cli.progress_bars import ProgressBars
     from crossinfer.engine.hub import find_model
     from crossinfer.formats.model_file import open_model_file
 
     with ProgressBars() as bars:
-        file = open_model_file(find_model(model, bars))
+        file = open_model_file(find_model(args.model, bars))
     found = report(file)
     planned = None
-    if plan:
+    if args.plan:
         from crossinfer.cli.plan_preview import preview
 
-        planned = preview(file, devices, context, kept, stream_layers)
-    if json:
+        planned = preview(file, args.device, args.context, args.gpu_layers, args.stream_layers)
+    if args.json:
         print_json(_as_json(found, planned))
     else:
         _show_summary(found)
@@ -143,7 +145,7 @@ def _shown(value: Any) -> str:
         first = ", ".join(str(element) for element in value.first)
         return f"{printable(first[:_WIDTH])}… ({value.length} elements)"
     if isinstance(value, dict | list):
-        text = json_module.dumps(value, ensure_ascii=False, default=_long_array_as_json)
+        text = json.dumps(value, ensure_ascii=False, default=_long_array_as_json)
         return abbreviated(text, _WIDTH)
     return abbreviated(str(value), _WIDTH)
 

@@ -48,6 +48,8 @@ class Efficiency:
     read_gb_s: float | None
     decode_end_gb_s: float | None
     """At the end of the context, if that was measured."""
+    decode_end_expected_tokens_per_s: float | None
+    """What is left there of the speed of decode by the KV cache's further bytes at `read_gb_s`."""
 
 
 class Benchmark:
@@ -100,22 +102,27 @@ class Benchmark:
         work = count_work(self._llm.plan)
         known = [measured for measured in limits if measured is not None]
         peaks = [
-            measured.integer_operations_per_s
-            if work.is_integer
-            else measured.float_operations_per_s
+            peak
             for measured in known
+            if (peak := measured.operations_per_s(work.products)) is not None
         ]
         seconds = self._prompt_tokens / max(speed.prefill_tokens_per_s, 1e-9)
         middle = self._prompt_tokens + self._generate / 2
         end = self._llm.context - self._generate / 2
+        read = max(m.read_bytes_per_s for m in known) if known else None
+        end_gb_s = expected = None
+        if decode_end is not None:
+            end_gb_s = work.decode_bytes(end) * decode_end / 1e9
+            if read is not None:
+                further = work.decode_bytes(end) - work.decode_bytes(middle)
+                expected = 1 / (1 / speed.decode_tokens_per_s + further / read)
         return Efficiency(
             prefill_gops=work.prefill_operations(self._prompt_tokens) / seconds / 1e9,
             peak_gops=max(peaks) / 1e9 if peaks else None,
             decode_gb_s=work.decode_bytes(middle) * speed.decode_tokens_per_s / 1e9,
-            read_gb_s=max(m.read_bytes_per_s for m in known) / 1e9 if known else None,
-            decode_end_gb_s=(
-                None if decode_end is None else work.decode_bytes(end) * decode_end / 1e9
-            ),
+            read_gb_s=None if read is None else read / 1e9,
+            decode_end_gb_s=end_gb_s,
+            decode_end_expected_tokens_per_s=expected,
         )
 
     def kernels(self) -> list[TimedKernel]:

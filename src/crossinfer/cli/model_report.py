@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossinfer.core.errors import FormatError, TokenizerError
 from crossinfer.formats.gguf import GGUFFile
 from crossinfer.formats.gguf_split import part_of
 from crossinfer.formats.model_file import ModelFile
+from crossinfer.formats.string_array import StringArray
 from crossinfer.formats.tensors import StoredTensor
 from crossinfer.models.config import ModelConfig
 from crossinfer.models.model import load_model
@@ -110,11 +113,13 @@ def _size_of(file: ModelFile) -> int:
 
 def _plain(value: Any) -> Any:
     """A metadata value in types that JSON has, but for LongArray."""
-    if hasattr(value, "tolist"):
+    if isinstance(value, StringArray) and len(value) <= _SHOWN:
+        return value.tolist()
+    if isinstance(value, np.ndarray):
         if len(value) > _SHOWN:  # before converting: vocabularies have 150,000 elements
             return LongArray(len(value), value[:_SHOWN].tolist())
         return value.tolist()
-    if isinstance(value, list) and len(value) > _SHOWN:
+    if isinstance(value, list | StringArray) and len(value) > _SHOWN:
         return LongArray(len(value), [_plain(element) for element in value[:_SHOWN]])
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}

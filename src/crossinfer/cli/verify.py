@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from crossinfer.cli import options
-from crossinfer.cli.group import EXIT_FAILED
+from crossinfer.cli.failures import EXIT_FAILED, UsageError
 from crossinfer.cli.output import print_json, print_table
 from crossinfer.cli.progress_bars import ProgressBars
 
@@ -19,45 +18,46 @@ if TYPE_CHECKING:
     from crossinfer.verify.table import KnownOutcome
 
 
-def verify(
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device", help="The device to verify, one name; `crossinfer devices` lists them."
-        ),
-    ] = "auto",
-    op: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--op",
-            metavar="OP",
-            show_default="all",
-            help="Verify an op (linear) or its kernels for one storage (linear\\[q4_0]) only. "
-            "Repeatable.",
-        ),
-    ] = None,
-    save: Annotated[
-        bool,
-        typer.Option(
-            "--save/--no-save", help="Keep the verdicts, which decide what models run with."
-        ),
-    ] = True,
-    forget: Annotated[
-        bool,
-        typer.Option(
-            "--forget",
-            help="First drop what is known of the device, also what is barred after a loss.",
-        ),
-    ] = False,
-    threads: options.Threads = None,
-    json: options.Json = False,
-) -> None:
-    """Run the whole table of kernel cases on a device and print what passes.
+HELP = """\
+Run the whole table of kernel cases on a device and print what passes.
 
-    Each kernel gets fresh random inputs, and its results are compared with
-    the float64 meaning of its op. Known driver failures are tried too, at the
-    end. The exit status is 1 if a kernel fails that is not known to.
-    """
+Each kernel gets fresh random inputs, and its results are compared with
+the float64 meaning of its op. Known driver failures are tried too, at the
+end. The exit status is 1 if a kernel fails that is not known to."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = HELP
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        default="auto",
+        help="The device to verify, one name; `crossinfer devices` lists them (default: auto).",
+    )
+    parser.add_argument(
+        "--op",
+        action="append",
+        help="Verify an op (linear) or its kernels for one storage (linear[q4_0]) only. "
+        "Repeatable (default: all).",
+    )
+    parser.add_argument(
+        "--save",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="Keep the verdicts, which decide what models run with",
+    )
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="First drop what is known of the device, also what is barred after a loss.",
+    )
+    options.add_threads(parser)
+    options.add_json(parser)
+    parser.set_defaults(command=verify)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Verify, and give the exit status. Raises UsageError, CrossinferError."""
     import functools
 
     from crossinfer.hal.known_failures import KNOWN_FAILURES
@@ -66,29 +66,28 @@ def verify(
     from crossinfer.verify.cases import all_cases, cases_of
     from crossinfer.verify.table import TableRun
 
-    cases = cases_of(*op) if op else all_cases()
+    cases = cases_of(*args.op) if args.op else all_cases()
     if not cases:
-        raise typer.BadParameter(
-            f"There is no op {' or '.join(op or ())}; the ops are "
-            f"{', '.join(dict.fromkeys(case.op.name for case in all_cases()))}.",
-            param_hint="--op",
+        raise UsageError(
+            f"There is no op {' or '.join(args.op or ())}; the ops are "
+            f"{', '.join(dict.fromkeys(case.op.name for case in all_cases()))}"
         )
-    if forget and not save:
-        raise typer.BadParameter("What is forgotten is not kept.", param_hint="--no-save")
-    store = VerdictStore.default() if save else VerdictStore(None, KNOWN_FAILURES)
+    if args.forget and not args.save:
+        raise UsageError("--forget is not kept with --no-save; leave one of them out")
+    store = VerdictStore.default() if args.save else VerdictStore(None, KNOWN_FAILURES)
     started = time.perf_counter()
     with (
         ProgressBars() as bars,
-        TableRun(functools.partial(open_device, device, threads=threads), store) as run,
+        TableRun(functools.partial(open_device, args.device, threads=args.threads), store) as run,
     ):
-        if forget:
+        if args.forget:
             store.forget(run.device.info)
         outcomes = run.run(cases, bars)
-        known = [] if op else run.run_known()
+        known = [] if args.op else run.run_known()
         info = run.device.info
     kernels = _by_kernel(outcomes)
     seconds = time.perf_counter() - started
-    if json:
+    if args.json:
         print_json(
             {
                 "device": info.name,
@@ -103,9 +102,8 @@ def verify(
         )
     else:
         _print(f"{info.name} ({info.description}, {info.driver})", outcomes, kernels, known)
-        print(f"in {seconds:.1f} s; the verdicts are {'kept' if save else 'not kept'}")
-    if any(not outcome.passed for outcome in outcomes):
-        raise typer.Exit(EXIT_FAILED)
+        print(f"in {seconds:.1f} s; the verdicts are {'kept' if args.save else 'not kept'}")
+    return EXIT_FAILED if any(not outcome.passed for outcome in outcomes) else 0
 
 
 def _by_kernel(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
