@@ -24,7 +24,7 @@ from tests.real_models import fetch_qwen_coder
 
 from crossinfer import LLM
 from crossinfer.core.dtypes import Array
-from crossinfer.engine.demo_model import fetch_demo_model
+from crossinfer.engine.demo_model_fetch import fetch_demo_model
 
 CONTEXT = 2048
 LogitsOf = Callable[[list[int]], Array]

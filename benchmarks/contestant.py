@@ -32,7 +32,13 @@ def crossinfer(path: str, given: argparse.Namespace) -> Run:
     from crossinfer.cli.measurement import Benchmark
     from crossinfer.core.progress import no_progress
 
-    llm = LLM(path, given.device, context=given.context, threads=given.threads)
+    llm = LLM(
+        path,
+        given.device,
+        context=given.context,
+        threads=given.threads,
+        precision=given.precision,
+    )
 
     def run(seed: int) -> dict[str, float]:
         benchmark = Benchmark(llm, given.prompt, given.generate, no_progress)
@@ -129,6 +135,7 @@ def main() -> None:
     parser.add_argument("runtime", choices=RUNTIMES)
     parser.add_argument("model")
     parser.add_argument("--device", default="cpu", help="crossinfer's")
+    parser.add_argument("--precision", default="exact", help="crossinfer's")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--generate", type=int, default=128)

@@ -8,9 +8,10 @@ Peers take part where they are installed (`pip install llama-cpp-python openvino
 compiles for minutes). smollm2 and qwen2.5-coder-0.5b are real models; `shape:format` names one with
 random weights of that shape, made on the spot. Tokens a second are medians over the turns;
 llama.cpp's are the better of flash attention on and off, and of its weights in huge pages or not.
-Behind ours stand the shares of the machine's limits, measured in the same seconds, and the ratios
-to the peers. Accuracy comes first, since no figure counts without it: the KL divergence of each
-runtime's logits to those of the float32 model.
+Behind ours stand the shares of the machine's limits, measured in the same seconds, and behind the
+peers' ours as a multiple. 16-bit weights take part twice, exact and with `--precision fast`, beside
+the peaks of float32 and of bfloat16. Accuracy comes first, since no figure counts without it: the
+KL divergence of each runtime's logits to those of the float32 model.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from benchmarks.accuracy import llama_cpp, ours, report
 from tests.golden.reader import RealGolden
 from tests.real_models import fetch_qwen_coder
 
-from crossinfer.engine.demo_model import fetch_demo_model
+from crossinfer.engine.demo_model_fetch import fetch_demo_model
 from crossinfer.testing.models import write_model
 
 REAL = {"smollm2": fetch_demo_model, "qwen2.5-coder-0.5b": fetch_qwen_coder}
@@ -47,7 +48,11 @@ MODELS = (
     "qwen2.5-1.5b:q8_0",
     "qwen2.5-1.5b:q4_k_m",
 )
+SHORT = (":f16", ":bf16")
+"""Models of 16-bit weights."""
 MODULES = {"llama.cpp": "llama_cpp", "openvino": "openvino_genai"}
+US = "crossinfer"
+FAST = "crossinfer, fast"
 HUGE = "llama.cpp, huge pages"
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
@@ -58,13 +63,14 @@ class Contestant:
     """A process that runs one model with one runtime; see `benchmarks.contestant`."""
 
     def __init__(self, name: str, model: Path, options: argparse.Namespace) -> None:
-        is_huge = name == HUGE
-        command = [sys.executable, "-m", "benchmarks.contestant"]
-        command += ["llama.cpp" if is_huge else name, str(model)]
+        runtime, _, variant = name.partition(", ")
+        command = [sys.executable, "-m", "benchmarks.contestant", runtime, str(model)]
         for option in ("threads", "prompt", "generate"):
             command += [f"--{option}", str(getattr(options, option))]
-        if is_huge:
+        if name == HUGE:
             command.append("--huge-pages")
+        if name == FAST:
+            command += ["--precision", variant]
         self.name = name
         self.runs: list[Figures] = []
         self._process = subprocess.Popen(
@@ -74,7 +80,7 @@ class Contestant:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=os.environ | (HUGE_PAGES if is_huge else {}),
+            env=os.environ | (HUGE_PAGES if name == HUGE else {}),
         )
         self._said: deque[str] = deque(maxlen=1)
         self._listener = threading.Thread(target=self._listen)
@@ -170,7 +176,8 @@ def model_file(model: str) -> Iterator[Path]:
 
 def contest(model: str, path: Path, peers: Sequence[str], options: argparse.Namespace) -> None:
     """All runtimes in turns, and what they reached."""
-    names = ["crossinfer", *peers, *([HUGE] if "llama.cpp" in peers else [])]
+    names = [US, *([FAST] if model.endswith(SHORT) else [])]
+    names += [*peers, *([HUGE] if "llama.cpp" in peers else [])]
     contestants = [Contestant(name, path, options) for name in names]
     try:
         for turn in range(options.repeat + 1):  # the first pays for what is made once
@@ -188,21 +195,26 @@ def contest(model: str, path: Path, peers: Sequence[str], options: argparse.Name
 def show(model: str, contestants: Sequence[Contestant]) -> None:
     kind = "real weights" if model in REAL else "random weights"
     print(f"\n{model} ({kind})")
-    us = contestants[0]
+    ours = [contestant for contestant in contestants if contestant.name in (US, FAST)]
     for contestant in contestants:
         line = f"  {contestant.name:<22}"
         if not contestant.runs:
             print(f"{line}cannot run it: {contestant.last_words()}", flush=True)
             continue
-        prefill, decode = contestant.median("prefill"), contestant.median("decode")
-        line += f"{prefill:8.1f} / {decode:6.1f}"
-        if contestant is us:
-            line += f"   {us.median('of_peak'):.0%} of the peak, "
-            line += f"{us.median('of_read'):.0%} of the read rate"
-        elif us.runs:
-            ratios = us.median("prefill") / prefill, us.median("decode") / decode
-            line += f"   ours is {ratios[0]:.2f} / {ratios[1]:.2f} times that"
+        line += f"{contestant.median('prefill'):8.1f} / {contestant.median('decode'):6.1f}   "
+        if contestant in ours:
+            line += f"{contestant.median('of_peak'):.0%} of the peak, "
+            line += f"{contestant.median('of_read'):.0%} of the read rate"
+        else:
+            line += ", ".join(ratios(us, contestant) for us in ours if us.runs)
         print(line, flush=True)
+
+
+def ratios(us: Contestant, peer: Contestant) -> str:
+    """Our speeds as multiples of a peer's."""
+    multiples = (us.median(key) / peer.median(key) for key in ("prefill", "decode"))
+    _, _, variant = us.name.partition(", ")
+    return f"{variant or 'ours'} is {' / '.join(f'{m:.2f}' for m in multiples)} times that"
 
 
 if __name__ == "__main__":
