@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu                                    Vulkan, all models (17 GB of disk)
     python -m benchmarks.gpu --device vulkan:1 --models qwen2.5-0.5b:f16 qwen2.5-7b:q8_0
+    python -m benchmarks.gpu --models qwen2.5-7b:f16 --after 2048          deep in a context
     python -m benchmarks.gpu --models tiny-qwen2:f16 --megabytes 16        on a software driver
 
 For each model, whose weights are random and made on the spot: greedy decode and prefill in tokens
@@ -55,7 +56,6 @@ PEER = {
     "qwen2.5-7b:f16": (182.6, 18_000),
 }
 """Tokens a second of decode and of prefill."""
-SHORT_PROMPT = 16
 CLEAR_GAP = 10 * Tolerance.HALF.value
 """Of a row's largest logit: the KV cache holds float16."""
 
@@ -85,6 +85,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=MODELS, help="shape:format")
     parser.add_argument("--check", nargs="*", default=MODELS[:1], help="of these, shape:format")
     parser.add_argument("--tokens", type=int, default=128, help="generated")
+    parser.add_argument("--after", type=int, default=16, help="tokens before those generated")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of prefill")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--fma-rounds", type=int, default=4000, help="of the float32 rate")
@@ -114,7 +115,8 @@ def measure(
     name, _, storage = model.partition(":")
     write_model(name, storage, path)
     written = time.perf_counter()
-    context = min(SHAPES[name].context_length, options.prompt + options.tokens)
+    longest = max(options.after, options.prompt) + options.tokens
+    context = min(SHAPES[name].context_length, longest)
     with LLM(path, device, context=context) as llm:
         loaded = time.perf_counter()
         print(f"\n{model} (made in {written - started:.0f} s, loaded in {loaded - written:.0f} s)")
@@ -122,7 +124,7 @@ def measure(
         prefill(llm, device, model, options)
         kernel_times(llm)
         if model in options.check:
-            check(llm, path, answer)
+            check(llm, path, answer, options.after)
     sys.stdout.flush()
 
 
@@ -158,16 +160,16 @@ def generate(llm: LLM, seed: int, prompt: int, tokens: int) -> tuple[list[int], 
 def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> list[int]:
     """Prints how fast; returns the tokens of a prompt and its answer."""
     tokens = options.tokens
-    prompt, answer = generate(llm, 0, SHORT_PROMPT, tokens)
+    prompt, answer = generate(llm, 0, options.after, tokens)
     speeds = [
-        generate(llm, 0, SHORT_PROMPT, tokens)[1].stats.decode_tokens_per_s
+        generate(llm, 0, options.after, tokens)[1].stats.decode_tokens_per_s
         for _ in range(options.repeats)
     ]
     speed = statistics.median(speeds)
     runs = Calls(RecordedPlan, "run")
     submits, reads = Calls(Device, "submit"), Calls(Device, "read_result")
     with runs.watching, submits.watching, reads.watching:
-        generate(llm, 0, SHORT_PROMPT, tokens)
+        generate(llm, 0, options.after, tokens)
     recording = submits.arguments[1]
     size = weight_bytes(recording)
     compared = against(speed, model, 0)
@@ -178,10 +180,11 @@ def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> li
     )
     dispatches = [c for c in recording.commands if isinstance(c, DispatchCommand)]
     barriers = sum(c.barrier is not None for c in dispatches)
-    waits = np.subtract(runs.ended, submits.ended)
-    reading = np.subtract(reads.ended, reads.started)
-    submitting = np.subtract(submits.ended, submits.started)
-    between = np.subtract(submits.started[1:], runs.ended[:-1]) - reading[:-1]
+    steps = tokens - 1  # the last ones; those before are prefill's
+    waits = np.subtract(runs.ended, submits.ended)[-steps:]
+    reading = np.subtract(reads.ended, reads.started)[-steps:]
+    submitting = np.subtract(submits.ended, submits.started)[-steps:]
+    between = np.subtract(submits.started[1:], runs.ended[:-1])[1 - steps :] - reading[:-1]
     layers = SHAPES[model.partition(":")[0]].layers
     print(
         f"step: {len(dispatches)} dispatches ({len(dispatches) / layers:.1f} a layer), {barriers} "
@@ -244,8 +247,10 @@ def kernel_times(llm: LLM) -> None:
     print("kernels: " + ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in ordered))
 
 
-def check(llm: LLM, path: Path, tokens: list[int]) -> None:
-    """Compares what the device chose, in decode and in prefill, with the CPU's logits."""
+def check(llm: LLM, path: Path, tokens: list[int], after: int) -> None:
+    """Compares what the device chose, in decode and in prefill, with the CPU's logits; of `tokens`
+    the first `after` are the prompt.
+    """
     try:
         with LLM(path, "cpu", context=llm.context) as other:
             expected = other.logits(tokens)
@@ -257,7 +262,7 @@ def check(llm: LLM, path: Path, tokens: list[int]) -> None:
     clear = best[:, -1] - best[:, -2] > CLEAR_GAP * np.abs(expected).max(axis=1)
     chosen = expected.argmax(axis=1)
     same = logits.argmax(axis=1) == chosen
-    start = SHORT_PROMPT - 1
+    start = after - 1
     greedy, counts = np.array(tokens[start + 1 :]) == chosen[start:-1], clear[start:-1]
     print(
         f"CPU's argmax where its gap is clear: decode {greedy[counts].sum()} of {counts.sum()} "

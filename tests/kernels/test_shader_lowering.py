@@ -40,7 +40,8 @@ def make_kernel(shader: ShaderKernel) -> Kernel:
 def check(op: Op, inputs: Operands, fill_groups: int) -> None:
     """Every way to run an op obeys the rules of the package."""
     operands = {**inputs, **_outputs(op, inputs)}
-    lowerings = lower(op, operands, Capabilities(fill_groups, (1 << 32) - 1), make_kernel)
+    capabilities = Capabilities(fill_groups, (1 << 32) - 1, integer_dots=True)
+    lowerings = lower(op, operands, capabilities, make_kernel)
     assert lowerings
     for lowering in lowerings:
         written = set()

@@ -17,6 +17,7 @@ from crossinfer.kernels.shader import ShaderKernel, Target
 
 SHADERS = tuple(all_shaders())
 _SHADER_CAPABILITY = 1
+_DOT_CAPABILITIES = {6018, 6019}
 
 
 def test_names_tell_shaders_apart() -> None:
@@ -28,7 +29,8 @@ def test_spirv_fits_the_description(compiler: Compiler, shader: ShaderKernel) ->
     del compiler
     found = read_interface(cached_binary(shader, Target.SPIRV))
     assert found.version <= (1, 3)
-    assert found.capabilities == {_SHADER_CAPABILITY}  # nothing that a driver may lack
+    dots = _DOT_CAPABILITIES if shader.integer_dots else set()
+    assert found.capabilities == {_SHADER_CAPABILITY} | dots  # nothing else that a driver may lack
     assert found.entry == shader.entry
     assert found.group_size == (shader.group_size, 1, 1)
     assert shader.group_size <= 256

@@ -27,6 +27,10 @@ class Capabilities:
     """What a dispatch can see of a buffer; below 2^32. The default is what every device allows."""
     shared_bytes: int = 1 << 15
     """Groupshared memory of a group. Direct3D 12 promises the default, Vulkan half of it."""
+    integer_dots: bool = False
+    """Whether there are dot products of four bytes."""
+    fast_integer_dots: bool = False
+    """Whether those are instructions of the hardware, and better than products of floats."""
 
 
 def dispatch(

@@ -32,7 +32,7 @@ _ARGUMENTS = {
     Target.SPIRV: ("-spirv", "-fspv-target-env=vulkan1.1", "-DSPIRV=1"),
     Target.DXIL: ("-Qstrip_debug", "-Qstrip_reflect", "-DSPIRV=0"),
 }
-_COMMON = ("-T", "cs_6_0", "-HV", "2021", "-O3", "-WX")
+_COMMON = ("-HV", "2021", "-O3", "-WX")
 
 
 class _Buffer(ctypes.Structure):
@@ -60,7 +60,8 @@ def arguments(kernel: ShaderKernel, target: Target) -> tuple[str, ...]:
     shifts: tuple[str, ...] = ()
     if target is Target.SPIRV:
         shifts = ("-fvk-u-shift", str(kernel.reads), "0")
-    return (*_COMMON, "-E", kernel.entry, *_ARGUMENTS[target], *shifts, *defines)
+    model = "cs_6_4" if kernel.integer_dots else "cs_6_0"
+    return ("-T", model, *_COMMON, "-E", kernel.entry, *_ARGUMENTS[target], *shifts, *defines)
 
 
 class Compiler:

@@ -12,7 +12,7 @@ class Target(enum.Enum):
     SPIRV = "spv"
     """SPIR-V for Vulkan 1.1."""
     DXIL = "dxil"
-    """A signed container for Direct3D 12, shader model 6.0."""
+    """A signed container for Direct3D 12, shader model 6.0 at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,8 @@ class ShaderKernel:
     entry: str = "main"
     shared_bytes: int = 1 << 14
     """Groupshared memory at most. The default is what every device has."""
+    integer_dots: bool = False
+    """Takes dot products of four bytes: OpSDot in SPIR-V, shader model 6.4 in DXIL."""
 
 
 def define(**values: int) -> tuple[tuple[str, str], ...]:

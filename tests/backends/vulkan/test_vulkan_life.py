@@ -153,6 +153,7 @@ def test_a_device_of_a_host_is_used_and_left_alone() -> None:
     for _ in range(2):
         with from_vulkan(*handles, native.queue_family, native.queue) as device:
             assert device.info.name == "vulkan"
+            assert not device.native.has_integer_dots  # which features it has cannot be asked
             device.submit(chain(device, 3)).wait()
             assert np.frombuffer(device.download(words(device, 9)), np.int32)[0] == 9
         assert device.native.objects == 0

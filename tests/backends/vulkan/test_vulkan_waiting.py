@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -63,6 +64,35 @@ def test_an_expectation_may_be_wrong(
         assert np.frombuffer(recording.read_result(0), np.int32)[0] == 7
     if error_s:
         assert "vkWaitForFences" in calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "late_s"), [("discrete", 0.0), ("discrete", 1.0), ("integrated", 0.0)]
+)
+def test_short_waits_for_a_discrete_gpu_do_not_sleep(
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, kind: str, late_s: float
+) -> None:
+    on_a_gpu(device)
+    if kind == "integrated":
+        device.info = dataclasses.replace(device.info, kind=DeviceKind.INTEGRATED_GPU)
+    recording = chain(device, 3)
+    device.submit(recording).wait()
+    fence = device.submit(recording)
+    assert isinstance(fence, VulkanFence)
+    slept: list[float] = []
+
+    def wait(_: object, timeout_s: float) -> bool:
+        slept.append(timeout_s)
+        return True
+
+    device.native.wait(fence.handle, 10)
+    fence.expected = time.perf_counter() + 5e-3 + late_s
+    monkeypatch.setattr(device.native, "wait", wait)
+    fence.wait()
+    monkeypatch.undo()
+    assert fence.done
+    # A second is too long to stay awake, and an integrated GPU shares the processor's power.
+    assert len(slept) == (late_s > 0 or kind == "integrated")
 
 
 def test_an_expected_end_that_does_not_come_is_a_loss(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from crossinfer.backends.d3d12.com import ComError
 from crossinfer.backends.d3d12.commands import CommandPool
-from crossinfer.backends.d3d12.constants import Heap
+from crossinfer.backends.d3d12.constants import SHADER_MODEL_6_4, Heap
 from crossinfer.backends.d3d12.debug import Messages
 from crossinfer.backends.d3d12.descriptors import DescriptorPool
 from crossinfer.backends.d3d12.directml.attach import DeviceHost, attach
@@ -73,8 +73,13 @@ class D3D12Device(ShaderDevice):
         self.shared = shared
         self.is_failing = False
         self._messages = messages
+        integer_dots = shared.takes_model(SHADER_MODEL_6_4)
         self._capabilities = Capabilities(
-            fill_groups=_USUAL_FILL_GROUPS[info.kind], max_view_bytes=max_view_bytes
+            fill_groups=_USUAL_FILL_GROUPS[info.kind],
+            max_view_bytes=max_view_bytes,
+            integer_dots=integer_dots,
+            # The API does not tell; GPUs that were made with this model in mind have them.
+            fast_integer_dots=integer_dots and info.kind is not DeviceKind.SOFTWARE_GPU,
         )
         self.transfers = Transfers(native, lambda: self.deadline_s)
         descriptors = DescriptorPool(native.device)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from crossinfer.backends.d3d12.adapter import Adapter
 from crossinfer.backends.d3d12.adapters import find_adapters
 from crossinfer.backends.d3d12.com import ComError
-from crossinfer.backends.d3d12.constants import SHADER_MODEL_6_0, Feature
+from crossinfer.backends.d3d12.constants import SHADER_MODEL_6_0
 from crossinfer.backends.d3d12.debug import Messages, enable_breadcrumbs, enable_debug_layer
 from crossinfer.backends.d3d12.device import MOST_VIEW_BYTES, D3D12Device
 from crossinfer.backends.d3d12.errors import device_error
@@ -99,12 +97,7 @@ def open_adapter(
 
 def check_shader_model(shared: SharedDevice, info: DeviceInfo) -> None:
     """Raises KernelUnsupported if the driver is too old for our kernels."""
-    model = ctypes.c_uint32(SHADER_MODEL_6_0)
-    try:
-        shared.device.CheckFeatureSupport(Feature.SHADER_MODEL, ctypes.byref(model), 4)
-    except ComError:
-        model.value = 0
-    if model.value < SHADER_MODEL_6_0:
+    if not shared.takes_model(SHADER_MODEL_6_0):
         raise KernelUnsupported(
             f"Device {info.name} ({info.description}) does not take shaders of model 6.0: "
             "update its driver, or use another device."

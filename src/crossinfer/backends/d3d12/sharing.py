@@ -6,11 +6,13 @@ that was removed is made anew only when the last reference to it has gone.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
 
-from crossinfer.backends.d3d12.com import ComObject
+from crossinfer.backends.d3d12.com import ComError, ComObject
+from crossinfer.backends.d3d12.constants import Feature
 from crossinfer.backends.d3d12.libraries import Direct3D
 from crossinfer.backends.d3d12.pipelines import Pipelines
 
@@ -26,6 +28,15 @@ class SharedDevice:
         self.users = 1
         self.is_stale = False
         """It was removed or hangs: the next one who wants a device tries to make another."""
+
+    def takes_model(self, model: int) -> bool:
+        """Whether the driver takes shaders of this model or a later one."""
+        found = ctypes.c_uint32(model)
+        try:
+            self.device.CheckFeatureSupport(Feature.SHADER_MODEL, ctypes.byref(found), 4)
+        except ComError:  # the system does not know the model
+            return False
+        return found.value >= model
 
     def give_up(self) -> None:
         """The queue of a user hangs: what it may use stays for ever; others get a new device."""

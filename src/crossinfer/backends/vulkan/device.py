@@ -85,6 +85,8 @@ class VulkanDevice(ShaderDevice):
             fill_groups=_fill_groups(physical, info.kind),
             max_view_bytes=min(physical.limits.maxStorageBufferRange, physical.max_allocation),
             shared_bytes=physical.limits.maxComputeSharedMemorySize,
+            integer_dots=native.has_integer_dots,
+            fast_integer_dots=native.has_integer_dots and physical.has_fast_integer_dots(),
         )
         try:
             with self._calls("start"):
@@ -186,6 +188,7 @@ class VulkanDevice(ShaderDevice):
             fence.on_finish = encoded.ended
             if encoded.seconds < math.inf and self.info.kind in _PROCESSORS_OF_THEIR_OWN:
                 fence.expected = encoded.started + encoded.seconds
+                fence.stays_awake = self.info.kind is DeviceKind.DISCRETE_GPU
             for number, submission in enumerate(submissions, 1):
                 handle = fence.handle if number == len(submissions) else None
                 try:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from crossinfer.backends.vulkan.device import VulkanDevice
 
 # Drivers wake a thread that waits 60 to 100 µs late, as long as a tenth of a small model's step. So
-# what has run before is asked for again and again around the time when it should end.
+# what has run before is asked for again and again around the time when it should end. A processor
+# that slept for milliseconds is slow for a while; one that never slept is ready for the next step.
 _ASK_BEFORE_S = 200e-6
 _ASK_AFTER_S = 1e-3
+_WORTH_STAYING_AWAKE_S = 10e-3
 
 
 class FencePool:
@@ -52,6 +54,7 @@ class VulkanFence(Fence):
 
     `on_finish` is told, once, when it was first seen to be done. `expected` is when that should be,
     on the clock of `time.perf_counter`, if it is known and the processor has nothing else to do.
+    `stays_awake`: a short wait for that may keep the processor busy; the GPU has its own power.
     """
 
     def __init__(self, device: VulkanDevice, pool: FencePool) -> None:
@@ -63,6 +66,7 @@ class VulkanFence(Fence):
         self.finished = False
         self.on_finish: Callable[[float], None] | None = None
         self.expected: float | None = None
+        self.stays_awake = False
 
     def __del__(self) -> None:
         if getattr(self, "finished", False):
@@ -94,8 +98,9 @@ class VulkanFence(Fence):
         if self.expected is None:
             return False
         device = self._pool.device
-        early = self.expected - _ASK_BEFORE_S - time.perf_counter()
-        if early > 0 and self._pool.wait(self.handle, early):
+        left = self.expected - time.perf_counter()
+        sleeps = left > (_WORTH_STAYING_AWAKE_S if self.stays_awake else _ASK_BEFORE_S)
+        if sleeps and self._pool.wait(self.handle, left - _ASK_BEFORE_S):
             return True
         while time.perf_counter() < self.expected + _ASK_AFTER_S:
             if device.is_signaled(self.handle):

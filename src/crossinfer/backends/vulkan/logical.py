@@ -19,7 +19,7 @@ from crossinfer.backends.vulkan import structures as vk
 from crossinfer.backends.vulkan.constants import Result
 from crossinfer.backends.vulkan.errors import VulkanError, check
 from crossinfer.backends.vulkan.functions import Functions
-from crossinfer.backends.vulkan.physical import PhysicalDevice
+from crossinfer.backends.vulkan.physical import INTEGER_DOT_EXTENSION, PhysicalDevice
 
 FAULT_EXTENSION = "VK_EXT_device_fault"
 _SLICE_S = 0.1
@@ -39,7 +39,8 @@ class LogicalDevice:
     """A VkDevice with one queue. `owned`: closing destroys it; a host's is left as it was.
 
     `copy_queue` (family, handle) is for copies beside it; without one they go to the same queue.
-    Raises VulkanError.
+    `tells_faults` and `has_integer_dots` say that it was made with those features. Raises
+    VulkanError.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class LogicalDevice:
         owned: bool,
         copy_queue: tuple[int, int] | None = None,
         tells_faults: bool = False,
+        has_integer_dots: bool = False,
         queue_lock: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         self.physical = physical
@@ -59,6 +61,7 @@ class LogicalDevice:
         self.queue_family = queue_family
         self.functions: Functions = physical.functions.of_device(handle)
         self.tells_faults = tells_faults
+        self.has_integer_dots = has_integer_dots
         self.queue_lock = threading.Lock() if queue_lock is None else queue_lock
         self.queue = queue
         self.copy_queue = Queue(queue, queue_family, self.queue_lock)
@@ -207,9 +210,17 @@ def create_logical_device(physical: PhysicalDevice) -> LogicalDevice:
         for found in (family, copying)
         if found is not None
     ]
-    tells_faults = _tells_faults(physical)
-    extensions = [FAULT_EXTENSION] if tells_faults else []
-    features = vk.VkPhysicalDeviceFaultFeaturesEXT(deviceFault=1) if tells_faults else None
+    tells_faults, has_integer_dots = _tells_faults(physical), physical.has_integer_dots()
+    extensions: list[str] = []
+    features: vk.Record | None = None
+    if tells_faults:
+        extensions.append(FAULT_EXTENSION)
+        features = vk.VkPhysicalDeviceFaultFeaturesEXT(pNext=features, deviceFault=1)
+    if has_integer_dots:
+        extensions.append(INTEGER_DOT_EXTENSION)
+        features = vk.VkPhysicalDeviceShaderIntegerDotProductFeatures(
+            pNext=features, shaderIntegerDotProduct=1
+        )
     info = vk.VkDeviceCreateInfo(
         pNext=features,
         queueCreateInfoCount=len(queues),
@@ -234,6 +245,7 @@ def create_logical_device(physical: PhysicalDevice) -> LogicalDevice:
             (copying.index, _queue(physical, made.value, copying.index)) if copying else None
         ),
         tells_faults=tells_faults,
+        has_integer_dots=has_integer_dots,
     )
 
 

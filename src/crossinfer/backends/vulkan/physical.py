@@ -18,6 +18,8 @@ from crossinfer.backends.vulkan.constants import (
 from crossinfer.backends.vulkan.errors import check
 from crossinfer.backends.vulkan.functions import Functions
 
+INTEGER_DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
+
 # Kinds of memory that need features of their own, or that are slow on purpose.
 _SPECIAL_MEMORY = (
     MemoryFlag.LAZILY_ALLOCATED
@@ -91,6 +93,20 @@ class PhysicalDevice:
             arrays = found.shaderEngineCount * found.shaderArraysPerEngineCount
             return int(arrays * found.computeUnitsPerShaderArray)
         return 0
+
+    def has_integer_dots(self) -> bool:
+        """Whether shaders may take dot products of packed bytes, on a device that asks for it."""
+        if INTEGER_DOT_EXTENSION not in self.extensions:
+            return False
+        features = self.supported(vk.VkPhysicalDeviceShaderIntegerDotProductFeatures())
+        return bool(features.shaderIntegerDotProduct)
+
+    def has_fast_integer_dots(self) -> bool:
+        """Whether `has_integer_dots`, and those of signed bytes are instructions of the device."""
+        if not self.has_integer_dots():
+            return False
+        found = self._chained(vk.VkPhysicalDeviceShaderIntegerDotProductProperties())
+        return bool(found.integerDotProduct4x8BitPackedSignedAccelerated)
 
     def device_heap(self) -> int:
         """The largest heap that is the device's own."""

@@ -100,6 +100,12 @@ _TABLE: dict[str, tuple[int | None, str]] = {
         "enabledValidationFeatureCount pEnabledValidationFeatures disabledValidationFeatureCount "
         "pDisabledValidationFeatures",
     ),
+    "VkPhysicalDeviceShaderIntegerDotProductFeatures": (1000280000, "shaderIntegerDotProduct"),
+    # Only this property is read; the others are `skipped` in their place.
+    "VkPhysicalDeviceShaderIntegerDotProductProperties": (
+        1000280001,
+        "skipped1:u4 integerDotProduct4x8BitPackedSignedAccelerated skipped2:u25",
+    ),
     "VkPhysicalDeviceFaultFeaturesEXT": (1000341000, "deviceFault deviceFaultVendorBinary"),
     "VkDeviceFaultCountsEXT": (1000341001, "addressInfoCount vendorInfoCount vendorBinarySize:q"),
     "VkDeviceFaultInfoEXT": (

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from crossinfer.core.dtypes import Array
+from crossinfer.formats.activations import Rounding
 from crossinfer.graph.op import OperandRule, Operands, float32
 from crossinfer.graph.ops.rms_norm import normalised
 
@@ -29,3 +32,15 @@ def norm_folded(inputs: Mapping[str, Array], eps: float | None) -> Array:
     if eps is None:
         return inputs["x"]
     return normalised(inputs["x"], inputs["norm_weight"], eps)
+
+
+def norm_taken_out(inputs: Mapping[str, Array], eps: float, rounding: Rounding) -> dict[str, Array]:
+    """Inputs of the product without the norm that have its result, x · norm_weight rounded.
+
+    The root follows: kernels that round have it as a factor of the result.
+    """
+    x = inputs["x"].astype(np.float64)
+    weighted = (x * inputs["norm_weight"].astype(np.float64)).astype(np.float32)
+    root = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+    others = {name: values for name, values in inputs.items() if name != "norm_weight"}
+    return {**others, "x": rounding.round(weighted) / root}

@@ -16,18 +16,21 @@
 //             A single row of x is read where it is needed, a piece of 4 to 16 columns for ROWS
 //             rows at once: no lane waits for another before the end. Several rows come tile by tile
 //             through groupshared memory, where the lanes' units lie side by side.
+//             With INTEGER_DOTS, x' before the root is rounded to bytes: see activations.py.
 // Reads       x, norm, weight, bias; gate, residual (or up_weight, up_bias); of blocks the weights
 //             once more, as bytes
 // Writes      output
-// Defines     those of weight.hlsli; TOKENS, ROWS, GATED; DEPTH, the pieces whose loads a lane has
-//             under way together if TOKENS = 1; ODD_COLUMNS = 1: K is no whole number of
-//             units, so elements past the end of a row are zeros (what follows there in memory may
-//             be NaN)
+// Defines     those of weight.hlsli; TOKENS, ROWS, GATED; INTEGER_DOTS, for TOKENS = 1 and blocks;
+//             DEPTH, the pieces whose loads a lane has under way together if TOKENS = 1;
+//             ODD_COLUMNS = 1: K is no whole number of units, so elements past the end of a row
+//             are zeros (what follows there in memory may be NaN)
 
 #include "common.hlsli"
 #include "weight.hlsli"
 #include "linear_vec.hlsli"
-#if TOKENS == 1
+#if INTEGER_DOTS
+#include "linear_vec_dot.hlsli"
+#elif TOKENS == 1
 #include "linear_vec_one.hlsli"
 #else
 #include "linear_vec_tiles.hlsli"
