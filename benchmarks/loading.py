@@ -87,12 +87,17 @@ def fresh_speed(size: int) -> float:
 
 
 def load(path: Path, threads: int, repeat: int) -> list[float]:
-    """Medians of what `_LOAD` prints; one load before them compiles what must be compiled."""
+    """Medians of what `_LOAD` prints, and of the speed of new memory just before.
+
+    One load before them compiles what must be compiled. A virtual machine may have to ask for
+    memory that was free for some seconds; memory that the probe has just given back it has.
+    """
     command = [sys.executable, "-c", _LOAD, str(path), str(threads)]
     rows = []
     for _ in range(repeat + 1):
+        fresh = fresh_speed(path.stat().st_size * 5 // 4)
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        rows.append([*json.loads(done.stdout.splitlines()[-1]), fresh])
     return [statistics.median(values) for values in zip(*rows[1:], strict=True)]
 
 
@@ -113,13 +118,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for path in (*options.models, *made(options.make, Path(folder))):
             size = path.stat().st_size
-            weights, total, whole, resident, most = load(path, options.threads, options.repeat)
+            measured = load(path, options.threads, options.repeat)
+            weights, total, whole, resident, most, fresh = measured
             print(
                 f"{path.name} {size / 1e6:.0f} MB: weights {weights:.3f} s, "
                 f"{total / weights / 1e9:.1f} GB/s; LLM() {whole:.2f} s; resident "
                 f"{resident / 1e6:.0f} MB, {resident / size:.2f} of the file; at most "
                 f"{most / 1e6:.0f} MB; reading the file {read_speed(path) / 1e9:.1f} GB/s, new "
-                f"memory of its size {fresh_speed(size) / 1e9:.1f} GB/s"
+                f"memory {fresh / 1e9:.1f} GB/s"
             )
             if path.is_relative_to(folder):
                 path.unlink()

@@ -47,7 +47,7 @@ def load(path: Path) -> str | None:
     for warning in model.warnings:
         warnings.warn(warning, stacklevel=2)
     for constant in model.graph(_STEP).constants.values():
-        model.constant(constant)
+        model.check_finite(constant, model.constant(constant))
     notes = [note for note in model.notes if note not in model.warnings]
     return " ".join(notes) or None
 

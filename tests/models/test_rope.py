@@ -91,5 +91,6 @@ def test_all_positions_are_cosine_and_sine(positions: int) -> None:
     turned = np.arange(positions)[:, None] * frequencies
     expected = np.stack([np.cos(turned), np.sin(turned)], axis=-1)
     table = rope_table(CONFIG, positions)
-    assert (table.dtype, table.shape) == (np.float32, expected.shape)
+    assert table.dtype == np.float32
+    assert table.shape == expected.shape
     assert np.abs(table - expected).max() < 3.1e-8  # half a unit in float32's last place at 1

@@ -29,8 +29,8 @@ from crossinfer.text.table_encoder import TableEncoder
 from crossinfer.text.tokenizer import Tokenizer
 
 _END_KEYS = ("eos", "eot", "eom")
-_MANY_MERGES = 10_000
-"""Fewer are built by the library in less time than their table is worth."""
+_MANY = 10_000
+"""Fewer merges and tokens are built by the library in less time than their table is worth."""
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -84,7 +84,7 @@ def _byte_level_encoder(
 
     kept = None
     if isinstance(tokens, StringArray) and isinstance(merges, StringArray):
-        if len(merges) >= _MANY_MERGES:
+        if max(len(merges), len(tokens)) >= _MANY:
             whole_words = b"whole words" if rules.ignore_merges else b""
             kept = KeptTable((tokens.raw, merges.raw, types.tobytes(), whole_words))
         table = None if kept is None else kept.read()

@@ -290,8 +290,12 @@ def test_a_stopped_process_has_not_waited() -> None:
 
 def test_threads_are_as_many_as_asked_for() -> None:
     before = workers()
-    with open_device(0, threads=5):
+    with CpuDevice(threads=5):
         assert workers() == before + 5
+    with open_device(0, threads=1):
+        assert workers() == before + 1
+    with open_device(0, threads=usable_cores() + 3):  # more would take turns on the cores
+        assert workers() == before + usable_cores()
     with open_device(0):
         assert workers() == before + usable_cores()
     assert workers() == before
