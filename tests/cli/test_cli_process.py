@@ -67,6 +67,30 @@ def test_help_and_version_do_not_load_the_engine(argument: str) -> None:
     assert not heavy & set(done.stderr.splitlines())
 
 
+def test_a_run_loads_only_what_its_model_and_device_need(tiny_models: TinyModels) -> None:
+    arguments = ["run", "--device", "cpu", "--raw", "--max-tokens", "1", "once"]
+    for _ in range(2):  # the first one may have to compile kernels and look at their results
+        done = subprocess.run(
+            [sys.executable, "-c", MODULES_AFTER_MAIN, *arguments, "-m", tiny_models("tiny-llama")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    loaded = set(done.stderr.splitlines())
+    assert "crossinfer.backends.cpu.device" in loaded
+    others = (
+        *("crossinfer.backends.vulkan", "crossinfer.backends.d3d12", "crossinfer.kernels"),
+        *("crossinfer.backends.reference", "crossinfer.backends.null", "crossinfer.embedding"),
+        *("crossinfer.engine.automatic", "crossinfer.engine.suspects", "crossinfer.cli.bench"),
+        *("crossinfer.formats.huggingface", "crossinfer.text.huggingface_tokenizer"),
+        *("crossinfer.engine.demo_model_fetch", "crossinfer.verify.trial", "crossinfer.testing"),
+        *("crossinfer.jit.builder", "crossinfer.backends.cpu.kernels.linear_kernel"),
+        *("llvmlite.binding", "llvmlite.ir", "huggingface_hub", "jinja2", "rich", "cffi"),
+        *("subprocess", "tempfile", "zipfile", "urllib.request"),
+    )
+    assert not loaded.intersection(others)
+
+
 def long_answer(model: Path) -> list[str]:
     """Arguments for an answer that takes a while."""
     return ["run", "--raw", "-m", str(model), "--max-tokens", "240", "once"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +27,8 @@ class Attempt:
         self._path: Path | None = None
         if folder is None:
             return
+        import tempfile  # most starts have nothing to try
+
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(suffix=_SUFFIX, dir=folder)

@@ -191,9 +191,9 @@ def _check_dispatch(dispatch: Dispatch) -> None:
     for number, binding in enumerate(dispatch.bindings):
         if binding.view.offset % VIEW_ALIGNMENT:
             _check_alignment(binding.view, f"View {number} of kernel {name}")
-        for other in dispatch.bindings[:number]:
-            written = binding.writes or other.writes
-            if written and binding.view.overlaps(other.view):
+        others = enumerate(dispatch.bindings) if binding.writes else ()
+        for other_number, other in others:
+            if other_number != number and binding.view.overlaps(other.view):
                 raise InvalidUse(
                     f"Kernel {name} has two views of the same bytes of {binding.view.buffer} and "
                     "writes through one; memory that is read and written is one READ_WRITE view."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.cpu.processor import processor_text
+from crossinfer.backends.cpu.queue import usable_cores
 from crossinfer.core.errors import KernelUnsupported
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceInfo
@@ -22,5 +23,8 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def open_device(index: int, *, threads: int | None = None) -> Device:
+    """`threads` bounds the workers. There are no more than cores: the others would take turns with
+    them, and each barrier would wait for a turn of every one.
+    """
     del index
-    return CpuDevice(threads=threads)
+    return CpuDevice(threads=None if threads is None else min(threads, usable_cores()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import string
+from pathlib import Path
 
 from crossinfer.backends.cpu.kernel import CONSTANTS_OFFSET, CpuKernel
 from crossinfer.core.shapes import ceil_div
@@ -18,7 +18,7 @@ _SYMBOL = "crossinfer_copy"
 
 def copy_text() -> str:
     """The kernel's module."""
-    text = (importlib.resources.files(__package__) / "native" / "copy.ll").read_text()
+    text = Path(__file__).with_name("native").joinpath("copy.ll").read_text("ascii")
     names = {"copy_block": COPY_BLOCK_BYTES, "constants_offset": CONSTANTS_OFFSET}
     return string.Template(text).substitute(names)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.resources
 import string
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from crossinfer.backends.cpu.layout import NAMES
@@ -67,7 +67,7 @@ def platform_text(target: Target) -> str:
 
 
 def _part(name: str, numbers: Mapping[str, int]) -> str:
-    text = (importlib.resources.files(__package__) / "native" / f"{name}.ll").read_text()
+    text = Path(__file__).with_name("native").joinpath(f"{name}.ll").read_text("ascii")
     return string.Template(text).substitute(NAMES, **numbers)
 
 
