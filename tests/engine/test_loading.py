@@ -7,10 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.steps import step_runner
 from tests.tiny_models import TinyModels
 
 from crossinfer import LLM, FormatError
+from crossinfer.backends.cpu.device import CpuDevice
+from crossinfer.core.progress import no_progress
+from crossinfer.engine.residents import Residents
 from crossinfer.formats.gguf import GGUFFile
+from crossinfer.models.model import load_model
 
 
 def damaged(path: Path, tensor: str, at: int, value: bytes, folder: Path) -> Path:
@@ -64,6 +69,31 @@ def test_progress_ends_with_all_bytes(tiny_models: TinyModels) -> None:
     assert told[0] == (0, told[0][1])
     assert told[-1] == (told[0][1], told[0][1])
     assert told == sorted(told)
+
+
+def test_what_failed_to_load_is_loaded_again(tiny_models: TinyModels) -> None:
+    model = load_model(tiny_models("tiny-qwen2", "q8_0"))
+    device = CpuDevice(threads=1)
+    with step_runner(model, [device]) as runner:
+        expected = Residents(model)
+        expected.bring(runner.plan, no_progress)
+
+        def fail_near_the_end(_: str, done: int, total: int) -> None:
+            if done > 0.9 * total:
+                raise MemoryError
+
+        residents, used = Residents(model), device.memory_in_use
+        with pytest.raises(MemoryError):
+            residents.bring(runner.plan, fail_near_the_end)
+        assert device.memory_in_use == used
+        residents.bring(runner.plan, no_progress)
+        for tensor in runner.plan.constants_on(0):
+            kind, key = tensor.type, (tensor.name, 0)
+            size = device.packed_size(kind.shape, kind.storage, kind.role)
+            made, again = (device.download(r.buffers[key])[:size] for r in (expected, residents))
+            assert again == made, tensor.name
+        residents.free()
+        expected.free()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")

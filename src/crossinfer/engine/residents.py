@@ -38,27 +38,38 @@ class Residents:
         streamed = _streamed(plan) if self.stream is None else []
         total = sum(_stored_bytes(tensor) for _, tensor in (*kept, *streamed))
         done = 0
-        with contextlib.ExitStack() as stack:
-            loaders = {
-                number: stack.enter_context(plan.devices[number].loader())
-                for number in {number for number, _ in kept}
-            }
-            for number, tensor in kept:
-                progress("Loading weights", done, total)
-                data, kind = self._model.constant(tensor), tensor.type
-                check = functools.partial(self._model.check_finite, tensor, data)
-                self.buffers[tensor.name, number] = loaders[number].add(
-                    data, kind.shape, kind.storage, kind.role, tensor.name, check
-                )
-                done += _stored_bytes(tensor)
-        if streamed:
-            self.stream = LayerStream(plan.devices[0], plan.slots)
-            for layer, tensor in streamed:
-                progress("Loading weights", done, total)
-                data = self._model.constant(tensor)
-                self._model.check_finite(tensor, data)
-                self.stream.put(layer, tensor, data)
-                done += _stored_bytes(tensor)
+        brought: dict[tuple[str, int], Buffer] = {}
+        stream: LayerStream | None = None
+        try:
+            with contextlib.ExitStack() as stack:
+                loaders = {
+                    number: stack.enter_context(plan.devices[number].loader())
+                    for number in {number for number, _ in kept}
+                }
+                for number, tensor in kept:
+                    progress("Loading weights", done, total)
+                    data, kind = self._model.constant(tensor), tensor.type
+                    check = functools.partial(self._model.check_finite, tensor, data)
+                    brought[tensor.name, number] = loaders[number].add(
+                        data, kind.shape, kind.storage, kind.role, tensor.name, check
+                    )
+                    done += _stored_bytes(tensor)
+            if streamed:
+                stream = LayerStream(plan.devices[0], plan.slots)
+                for layer, tensor in streamed:
+                    progress("Loading weights", done, total)
+                    data = self._model.constant(tensor)
+                    self._model.check_finite(tensor, data)
+                    stream.put(layer, tensor, data)
+                    done += _stored_bytes(tensor)
+        except BaseException:
+            for buffer in brought.values():
+                buffer.free()
+            if stream is not None:
+                stream.free()
+            raise
+        self.buffers |= brought
+        self.stream = stream or self.stream
         if total:
             progress("Loading weights", done, total)
             self._model.release_files()

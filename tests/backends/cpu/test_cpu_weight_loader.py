@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,29 @@ def test_an_interrupt_leaves_the_device_in_order(
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_an_interrupt_between_batches_waits_for_those_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is prepared and not yet submitted never ends."""
+    shape = 2000, 256
+    stored = random_stored(np.random.default_rng(), DType.F16, shape)
+    prepared: list[int] = []
+
+    def interrupted_at_the_second(*_: object) -> None:
+        prepared.append(1)
+        if len(prepared) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(weight_loader, "prefetch_pages", interrupted_at_the_second)
+    with CpuDevice(threads=3, deadline_s=10) as device:
+        loader = device.loader()
+        with pytest.raises(KeyboardInterrupt), loader:
+            loader.add(stored, shape, DType.F16, Role.WEIGHT, "w", no_check)
+        assert device.lost is None
+        assert device.memory_in_use == 0
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_who_does_not_wait_at_all_loses_the_device(
     device: CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,3 +244,29 @@ def test_threads_load_at_the_same_time(device: CpuDevice) -> None:
     for thread in threads:
         thread.join()
     assert good == [True] * 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+@pytest.mark.parametrize("closes", [False, True])
+def test_freed_weights_take_no_memory(closes: bool) -> None:
+    """Not even the end of their last mapping, although the device is still there."""
+
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    shape = 5000, 1024  # 10 MB
+    stored = np.ones(shape, dtype=np.float16)
+    with CpuDevice(threads=1) as device:
+        before = resident()
+        with device.loader() as loader:
+            buffers = [
+                loader.add(stored, shape, DType.F16, Role.WEIGHT, "w", no_check) for _ in range(3)
+            ]
+        assert resident() > before + 25_000
+        if closes:
+            device.close()
+        else:
+            for buffer in buffers:
+                buffer.free()
+        assert resident() < before + 5_000

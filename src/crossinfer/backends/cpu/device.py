@@ -151,6 +151,8 @@ class CpuDevice(Device):
 
     def _free(self, buffer: Buffer) -> None:
         buffer.handle = None
+        if not self._buffers:
+            self._weights = Slabs.for_weights()  # the last mapping goes, too
 
     def _write(self, view: View, data: Data) -> None:
         raw = np.frombuffer(raw_bytes(data), dtype=np.uint8)
@@ -217,6 +219,7 @@ class CpuDevice(Device):
         self._queue.stop(patience_s, (handles, self._in_flight, self._pool, self._kept))
         for buffer in self._buffers:
             buffer.handle = None
+        self._weights = Slabs.for_weights()
 
     def no_memory_for(self, what: str) -> OutOfDeviceMemory:
         """The error to raise where the host has no memory for what a queue needs."""

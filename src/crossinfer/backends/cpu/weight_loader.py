@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossinfer.aql.packets import BarrierAnd, KernelDispatch, encode_packets
+from crossinfer.aql.signals import Signals
 from crossinfer.backends.cpu.encode import memory_of
 from crossinfer.backends.cpu.kernel import CONSTANTS_OFFSET
 from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, tile_bytes
@@ -68,9 +69,10 @@ class _Piece:
 class _Batch:
     """Pieces in flight, and the memory that their packets refer to."""
 
-    def __init__(self, pieces: list[_Piece], signal: int) -> None:
-        """`signal` is the address of the one that the end of the batch counts down."""
+    def __init__(self, pieces: list[_Piece], signals: Signals, number: int) -> None:
+        """The end of the batch counts down the signal `number`."""
         self.pieces = pieces
+        self.signal = number
         self.bad = np.zeros(len(pieces), dtype=np.uint32)
         self._memory = allocate_zeroed(len(pieces) * _ARGUMENTS.itemsize)
         arguments = self._memory.view(_ARGUMENTS)
@@ -87,7 +89,7 @@ class _Batch:
             KernelDispatch(piece.kernel, first + number * _ARGUMENTS.itemsize, (piece.tiles, 1, 1))
             for number, piece in enumerate(pieces)
         ]
-        end = BarrierAnd(barrier=True, completion_signal=signal)
+        end = BarrierAnd(barrier=True, completion_signal=signals.address(number))
         self.packets = encode_packets([*packets, end])
 
 
@@ -184,16 +186,15 @@ class WeightLoader(Loader):
             return
         if len(self._running) == BATCHES:
             self._settle()
-        number = self._submitted % BATCHES
         try:
-            batch = _Batch(self._waiting, self._signals.address(number))
+            batch = _Batch(self._waiting, self._signals, self._submitted % BATCHES)
         except MemoryError:
             raise self._device.no_memory_for("loading") from None
         self._waiting, self._waiting_bytes = [], 0
         self._batch_bytes = min(2 * self._batch_bytes, _MOST_BATCH)
         self._submitted += 1
-        self._signals.store(number, 1)
         prefetch_pages(*batch.data)
+        self._signals.store(batch.signal, 1)
         try:
             self._running.append(batch)
             self._queue.submit(batch.packets)
@@ -214,9 +215,8 @@ class WeightLoader(Loader):
     def _wait(self) -> _Batch:
         """The oldest batch, which is done then."""
         device, batch = self._device, self._running[0]
-        number = (self._submitted - len(self._running)) % BATCHES
         if device.lost is None and not self._queue.wait(
-            self._signals, number, device.deadline_s, lambda: device.lost is not None
+            self._signals, batch.signal, device.deadline_s, lambda: device.lost is not None
         ):
             device.lose(self._queue.error or f"no answer within {device.deadline_s:g} seconds")
         if device.lost is not None:
