@@ -48,11 +48,18 @@ class ActivationBlocks:
         with np.errstate(all="ignore"):
             largest = np.max(np.abs(groups), axis=-1)
             usable = np.isfinite(largest) & (largest >= np.float32(SMALLEST))
-            inverse = np.where(usable, np.float32(LARGEST) / largest, np.float32(0))
-            scales = np.where(largest < np.float32(SMALLEST), 0, largest / np.float32(LARGEST))
+            scales, inverse = self.factors(largest)
+            scales = np.where(largest < np.float32(SMALLEST), 0, scales)
+            inverse = np.where(usable, inverse, 0)
             codes = np.where(usable[..., None], np.rint(groups * inverse[..., None]), 0)
         flat = codes.astype(np.int8).reshape(rows, -1)[:, :columns]
         return flat, scales.astype(np.float32)
+
+    def factors(self, largest: Array) -> tuple[Array, Array]:
+        """Scales of groups with these largest magnitudes, and what x is multiplied by for its
+        codes; float32. Scales of magnitudes that are not finite are not finite either.
+        """
+        return largest / np.float32(LARGEST), np.float32(LARGEST) / largest
 
     def round(self, x: Array) -> Array:
         """What float32 [T, K] becomes, in float64."""

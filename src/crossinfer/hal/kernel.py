@@ -112,7 +112,8 @@ class Lowering:
     """One way to run an op on a device: dispatches, and scratch memory (name to bytes).
 
     `quantized` tells the operands that the kernels round before they compute, and how: their
-    result is that of the op on the rounded operands. `in_half`: it computes on operands and results
+    result is that of the op on the rounded operands. Of an x with a folded norm, x · norm_weight is
+    rounded, and divided by the root afterwards. `in_half`: it computes on operands and results
     rounded to float16, as somebody asked it to.
     """
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.records import record
-from crossinfer.formats.activations import SMALLEST, ActivationBlocks
+from crossinfer.formats.activations import ActivationBlocks
 
 DIVIDEND = np.float32(126.5)
 """Below 127 by more than the two roundings may add: codes stay within -127 … 127."""
@@ -27,19 +27,9 @@ class SteadyBlocks(ActivationBlocks):
     and APIs promise divisions that are right to 2.5.
     """
 
-    def quantize(self, x: Array) -> tuple[Array, Array]:
-        rows, columns = x.shape
-        padding = -columns % self.group_elements
-        padded = np.pad(x.astype(np.float32), ((0, 0), (0, padding)))
-        groups = padded.reshape(rows, -1, self.group_elements)
-        with np.errstate(all="ignore"):
-            largest = np.max(np.abs(groups), axis=-1)
-            usable = np.isfinite(largest) & (largest >= np.float32(SMALLEST))
-            inverse = np.where(usable, inverse_scales(largest), np.float32(0))
-            scales = np.where(largest < np.float32(SMALLEST), np.float32(0), 1 / inverse)
-            codes = np.where(usable[..., None], np.rint(groups * inverse[..., None]), 0)
-        flat = codes.astype(np.int8).reshape(rows, -1)[:, :columns]
-        return flat, scales.astype(np.float32)
+    def factors(self, largest: Array) -> tuple[Array, Array]:
+        inverse = inverse_scales(largest)
+        return 1 / inverse, inverse
 
 
 def inverse_scales(largest: Array) -> Array:

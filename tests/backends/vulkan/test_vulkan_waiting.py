@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import types
 
 import numpy as np
 import pytest
 from tests.backends.vulkan.vulkan_programs import SIZE, chain, words
 
 from crossinfer.backends.vulkan import VulkanDevice
+from crossinfer.backends.vulkan import fence as vulkan_fence
 from crossinfer.backends.vulkan.fence import VulkanFence
 from crossinfer.core.errors import DeviceLost
 from crossinfer.hal.info import DeviceKind
@@ -86,7 +88,9 @@ def test_short_waits_for_a_discrete_gpu_do_not_sleep(
         return True
 
     device.native.wait(fence.handle, 10)
-    fence.expected = time.perf_counter() + 5e-3 + late_s
+    now = time.perf_counter()
+    fence.expected = now + 5e-3 + late_s
+    monkeypatch.setattr(vulkan_fence, "time", types.SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(device.native, "wait", wait)
     fence.wait()
     monkeypatch.undo()
