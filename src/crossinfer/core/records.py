@@ -85,9 +85,10 @@ def _constructor(cls: Any) -> Callable[..., None]:
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """What gives the values of so many attributes as a tuple."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda instance: tuple(getattr(instance, name) for name in names)
+    if not names:
+        return lambda _instance: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda instance: (get(instance),)
 
 
 def _refuse_assignment(_self: object, name: str, _value: object) -> NoReturn:

@@ -46,6 +46,7 @@ class RecordedPlan:
         self._streamed = {} if stream is None else stream.views()
         self._last_uses = last_uses([segment.streamed for segment in plan.segments])
         self._owned: list[Buffer] = []
+        self._views: dict[tuple[Tensor, int], View] = {}
         self._brings_results = False
         try:
             self._arenas = [
@@ -233,6 +234,12 @@ class RecordedPlan:
         tensor = node.inputs.get(operand) or node.outputs.get(operand)
         if tensor is None:
             return self._region(device, (node, operand))
+        known = self._views.get((tensor, device))
+        if known is None:
+            known = self._views[tensor, device] = self._view_of(tensor, device)
+        return known
+
+    def _view_of(self, tensor: Tensor, device: int) -> View:
         root = self.plan.roots[tensor]
         match root.source:
             case Source.INPUT:

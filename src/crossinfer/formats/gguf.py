@@ -111,6 +111,8 @@ def _alignment(
 
 @record
 class _Description:
+    """What the file says of a tensor."""
+
     name: str
     shape: tuple[int, ...]
     storage: FileType
