@@ -66,21 +66,23 @@ class Pointer:
         self._check(value)
         self._call_masked("store", value.type, index, mask, value)
 
-    def prefetch(self, index: Index) -> None:
-        """Have element `index`'s cache line fetched; a hint, harmless for any address."""
-        self._prefetch(index, for_write=False)
+    def prefetch(self, index: Index, *, level: int = 1) -> None:
+        """Have element `index`'s cache line fetched, no nearer than into the cache of this level
+        (1 to 3); a hint, harmless for any address.
+        """
+        self._prefetch(index, for_write=False, level=level)
 
     def prefetch_for_write(self, index: Index) -> None:
         """As `prefetch`, for a line that is about to be written."""
-        self._prefetch(index, for_write=True)
+        self._prefetch(index, for_write=True, level=1)
 
-    def _prefetch(self, index: Index, *, for_write: bool) -> None:
+    def _prefetch(self, index: Index, *, for_write: bool, level: int) -> None:
         name, number = "llvm.prefetch.p0", ir.IntType(32)
         function = self.emitter.module.globals.get(name)
         if function is None:
             signature = ir.FunctionType(ir.VoidType(), [ir.PointerType(), number, number, number])
             function = ir.Function(self.emitter.module, signature, name)
-        write, keep, data = (ir.Constant(number, n) for n in (int(for_write), 3, 1))
+        write, keep, data = (ir.Constant(number, n) for n in (int(for_write), 4 - level, 1))
         self.emitter.ir.call(function, [self._address(index), write, keep, data])
 
     def _call_masked(

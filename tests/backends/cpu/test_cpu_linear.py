@@ -54,7 +54,7 @@ def product(target: Target, storage: StorageType, x: Array, weight: Array, N: in
 
 
 def row_length(storage: StorageType, blocks: int) -> int:
-    return blocks * (67 if isinstance(storage, DType) else storage.block_elements)
+    return blocks * (137 if isinstance(storage, DType) else storage.block_elements)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=label)

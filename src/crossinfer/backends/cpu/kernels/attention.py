@@ -12,10 +12,11 @@ attention: a tile goes through all its tokens.
   [T, Hq, D] (scratch); output f32 [T, Hq, D] (written). Constants: T, Hq, Hkv, S, B, window, rows a
   workgroup, scale. Dispatch: workgroup = KV head + Hkv · (number of a run of rows).
 
-attention_part, then attention_merge, for few rows and long tables: a tile goes through one part of
-the tokens, so that any number of workers has work.
+attention_part, then attention_merge, for few rows and long tables: the parts of the tokens are
+divided evenly among some workgroups, so that any number of workers has work.
   Views: as above, with made f32 [parts, T, Hq, D], and stats f32 [parts, T, Hq, 2] before the
-  output. Constants: as above. Dispatch: workgroup = KV head + Hkv · (row + T · part).
+  output. Constants: as above, but shares instead of rows a workgroup.
+  Dispatch: workgroup = share + shares · (KV head + Hkv · row).
   Merge: views q_start, kv_len, made, stats (read), output (written); constants T, Hq, Hkv, S, D,
   window. Workgroup = KV head + Hkv · row. Rows with one part are complete already.
 
@@ -49,8 +50,8 @@ def build_attention(target: Target, symbol: str, stored: Type, D: int) -> str:
     runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes)
     with k.workgroups() as group:
         kv_head = group % runs.kv_heads
-        row = k.variable(i64, group // runs.kv_heads * runs.step)
-        last = minimum(row.value + runs.step, runs.rows)
+        row = k.variable(i64, group // runs.kv_heads * runs.cut)
+        last = minimum(row.value + runs.cut, runs.rows)
         with k.while_() as loop:
             loop.check(row.value < last)
             first = row.value
@@ -71,23 +72,24 @@ def build_attention_part(target: Target, symbol: str, stored: Type, D: int, shar
     sizes = (even_tile(shared, target),)
     runs = _Runs(k, D, (q, cache, starts, lengths, table), output, sizes, fetches_ahead=True)
     with k.workgroups() as group:
-        kv_head, row = group % runs.kv_heads, group // runs.kv_heads % runs.rows
-        part = group // runs.kv_heads // runs.rows
+        share, head_of_row = group % runs.cut, group // runs.cut
+        kv_head, row = head_of_row % runs.kv_heads, head_of_row // runs.kv_heads
         sequence = runs.batch.sequence_of(k, row)
-        heads_before = part * runs.rows * runs.query_heads
-
-        def attend(tile: Tile) -> None:
-            first, end = tile.first_part, tile.end_part
-            with k.if_((part >= first) & (part < end)):
-                tile.go_through(part)
-                with k.if_else(end - first == 1) as (then, otherwise):
-                    with then:
-                        tile.finish_only_part()
-                    with otherwise:
-                        tile.keep(stats + heads_before * 2)
-
         with k.if_(sequence < runs.batch.sequences):
-            runs.go(made + heads_before * D, sequence, kv_head, row, row + 1, attend)
+            first, parts = runs.parts_of(sequence, row)
+            before, after = (first + parts * (share + n) // runs.cut for n in (0, 1))
+            with k.range(before, after) as part:
+                heads_before = part * runs.rows * runs.query_heads
+
+                def attend(tile: Tile) -> None:
+                    tile.go_through(part)
+                    with k.if_else(parts == 1) as (then, otherwise):
+                        with then:
+                            tile.finish_only_part()
+                        with otherwise:
+                            tile.keep(stats + heads_before * 2)
+
+                runs.go(made + heads_before * D, sequence, kv_head, row, row + 1, attend)
     return k.finish()
 
 
@@ -137,7 +139,7 @@ class _Runs:
         self._q, cache, starts, lengths, table = read
         self._output = output
         counts = k.constants(*[i32] * 7, f32)
-        self.rows, self.query_heads, self.kv_heads, S, B, self._window, self.step = counts[:7]
+        self.rows, self.query_heads, self.kv_heads, S, B, self._window, self.cut = counts[:7]
         self._scale = counts[7]
         self.batch = BatchTables(starts, lengths, table, S, B)
         self._cache = CacheBlocks(cache, self.kv_heads, D)
@@ -145,6 +147,12 @@ class _Runs:
         # For all tiles: they take turns.
         self._softmax = Softmax(k, sizes[0])
         self._merger = Merger(k, sizes[0], D)
+
+    def parts_of(self, sequence: Value, row: Value) -> tuple[Value, Value]:
+        """The first part in which a row sees a token, and the number of them."""
+        end = self.batch.position(sequence, row) + 1
+        first = maximum(end - self._window, 0) // PART_TOKENS
+        return first, (end + PART_TOKENS - 1) // PART_TOKENS - first
 
     def go(
         self,

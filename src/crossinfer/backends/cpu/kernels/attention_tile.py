@@ -63,6 +63,7 @@ class QueryRun:
     fetches_ahead: bool
     """Whether the cache is fetched before its turn: values while their keys are multiplied, the
     next group's keys while values are. Few queries wait for memory; many have it in the cache.
+    Into the second level, which waits for more lines at once than the first.
     """
 
     def row(self, query: Value) -> Value:
@@ -186,7 +187,7 @@ class Tile:
                 for v, key in enumerate(keys):
                     elements = key.vector(d * lanes, lanes).to(f32)
                     if self.run.fetches_ahead:
-                        values[v].prefetch(d * lanes)
+                        values[v].prefetch(d * lanes, level=2)
                     for query, mine in zip(self.q, sums, strict=True):
                         mine[v].set(fma(query[d].splat(lanes), elements, mine[v].value))
             for v in range(self.vectors):
@@ -277,7 +278,7 @@ class Tile:
                     for slot in range(BLOCK_TOKENS):
                         add(slot)
                         if run.fetches_ahead:
-                            next_keys.prefetch(slot * sum(columns))
+                            next_keys.prefetch(slot * sum(columns), level=2)
                 with otherwise, k.range(first - tokens, last - tokens) as some:
                     add(some)
         for made, mine in zip(self.made, sums, strict=True):

@@ -34,8 +34,11 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
     window = NO_WINDOW if op.window is None else op.window
     parts = ceil_div(B * BLOCK_TOKENS, PART_TOKENS)
     is_split = parts > 1 and rows * kv_heads < MANY_GROUPS
-    step = 1 if is_split else min(8, ceil_div(rows * kv_heads, MANY_GROUPS))
-    constants = struct.pack("<7if", rows, query_heads, kv_heads, S, B, window, step, op.scale)
+    # Rows of a workgroup, or workgroups that divide the parts of a row among themselves.
+    cut = min(8, ceil_div(rows * kv_heads, MANY_GROUPS))
+    if is_split:
+        cut = min(parts, ceil_div(MANY_GROUPS, rows * kv_heads))
+    constants = struct.pack("<7if", rows, query_heads, kv_heads, S, B, window, cut, op.scale)
     size = DType.F32.bytes_for(operands["q"].shape)
     name = f"{op.variant(operands)}.{D}"
     read = tuple(Argument(operand, Access.READ) for operand in _READ)
@@ -44,7 +47,7 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
         symbol = f"attention_{label}"
         kernel = kernels.get(name, symbol, lambda t: _build_attention(t, symbol, stored, D))
         arguments = (*read, Argument("made", Access.WRITE), output)
-        groups = ceil_div(rows, step) * kv_heads
+        groups = ceil_div(rows, cut) * kv_heads
         return Lowering(
             (LoweredDispatch(kernel, arguments, constants, (groups, 1, 1)),), {"made": size}
         )
@@ -62,7 +65,7 @@ def lower_attention(op: Attention, operands: Operands, kernels: KernelLibrary) -
                 part_kernel,
                 (*read, *(Argument(n, Access.WRITE) for n in between), output),
                 constants,
-                (kv_heads * rows * parts, 1, 1),
+                (kv_heads * rows * cut, 1, 1),
             ),
             LoweredDispatch(
                 merge_kernel,
