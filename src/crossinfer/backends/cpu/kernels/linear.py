@@ -122,10 +122,7 @@ class _Products:
 
     @property
     def are_possible(self) -> bool:
-        """Whether there are kernels, and all of them round x alike.
-
-        A folded norm would have to be rounded in its turn, which `Lowering` has no word for.
-        """
+        """Whether there are kernels, and all of them round x alike. None have a folded norm."""
         has_norm = "norm_weight" in self._operands
         return DType.I32 not in self._storages and len(self._roundings) == 1 and not has_norm
 

@@ -53,44 +53,29 @@ class ScalarProduct:
         tile = weight + row_tile * self.columns * (TILE_ROWS * element.size_in_bytes)
         for token in range(tokens):
             sums.store(token * part.lanes, k.constant(f32.x(part.lanes), 0))
-        done: Value | int = 0
-        if tokens == 1:
-            # A sum waits for the one before it; two runs that take turns wait half as long.
-            run = k.index(RUN_COLUMNS)
-            done = self.columns - self.columns % (2 * RUN_COLUMNS)
-            with k.range(0, done, 2 * RUN_COLUMNS) as start:
-                _add_runs(k, tile, x, start, run, element, part, tokens, sums, 2)
-        with k.range(done, self.columns, RUN_COLUMNS) as start:
-            columns = minimum(self.columns - start, RUN_COLUMNS)
-            _add_runs(k, tile, x, start, columns, element, part, tokens, sums, 1)
+        with k.range(0, self.columns, RUN_COLUMNS) as run:
+            end = minimum(run + RUN_COLUMNS, self.columns)
+            _add_run(k, tile, x, run, end, element, part, tokens, sums)
 
 
-def _add_runs(
+def _add_run(
     k: KernelBuilder,
     tile: Pointer,
     x: Pointer,
     start: Value,
-    columns: Value,
+    end: Value,
     element: Type,
     part: RowPart,
     tokens: int,
     sums: Pointer,
-    runs: int,
 ) -> None:
-    """Add the products of `runs` runs, which start RUN_COLUMNS apart, to `sums`.
-
-    Of each the first `columns` columns; `sums` is f32 [tokens][lanes].
-    """
+    """Add the products of columns `start … end - 1` to `sums`, f32 [tokens][lanes]."""
     size = TILE_ROWS * element.size_in_bytes
-    totals = [[k.variable(f32.x(part.lanes)) for _ in range(tokens)] for _ in range(runs)]
-    with k.range(start, start + columns) as first:
-        for number, mine in enumerate(totals):
-            column = first + number * RUN_COLUMNS
-            weight = part.load(tile + column * size, 0, element).to(f32)
-            here = x + column * tokens
-            for token, total in enumerate(mine):
-                total.set(fma(weight, here[token].splat(part.lanes), total.value))
-    for mine in totals:
-        for token, total in enumerate(mine):
-            before = sums.vector(token * part.lanes, part.lanes)
-            sums.store(token * part.lanes, before + total.value)
+    totals = [k.variable(f32.x(part.lanes)) for _ in range(tokens)]
+    with k.range(start, end) as column:
+        weight = part.load(tile + column * size, 0, element).to(f32)
+        here = x + column * tokens
+        for token, total in enumerate(totals):
+            total.set(fma(weight, here[token].splat(part.lanes), total.value))
+    for token, total in enumerate(totals):
+        sums.store(token * part.lanes, sums.vector(token * part.lanes, part.lanes) + total.value)
