@@ -10,6 +10,7 @@ from typing import ClassVar
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.errors import PlanError
 from crossinfer.core.records import record
+from crossinfer.formats.activations import Rounding
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.buffer import Access
 from crossinfer.hal.kernel import Argument, Operand
@@ -51,6 +52,15 @@ class Op(abc.ABC):
         Weights come as floats, whatever their storage. Returns the outputs that are not updates;
         an input that an output updates is changed in place, rounded to the array's dtype.
         """
+
+    def with_rounded(
+        self, inputs: Mapping[str, Array], roundings: Mapping[str, Rounding]
+    ) -> tuple[Op, dict[str, Array]]:
+        """An op and its inputs that mean what a kernel computes that rounds these operands first
+        (`hal.kernel.Lowering.quantized`).
+        """
+        rounded = {name: rounding.round(inputs[name]) for name, rounding in roundings.items()}
+        return self, {**inputs, **rounded}
 
     def check(self, inputs: Operands) -> None:
         """Raises PlanError unless exactly the declared inputs are given."""

@@ -12,9 +12,6 @@ from crossinfer.formats.activations import Rounding
 from crossinfer.formats.blocks import dequantize
 from crossinfer.graph.batch import PADDING_BLOCK
 from crossinfer.graph.op import Op
-from crossinfer.graph.ops.folded_norm import norm_taken_out
-from crossinfer.graph.ops.gated_linear import GatedLinear
-from crossinfer.graph.ops.qkv_linear import QkvLinear
 from crossinfer.graph.tolerance import Tolerance
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Operand
@@ -71,16 +68,10 @@ class Case:
     ) -> dict[str, Array]:
         """What the outputs and the inputs changed in place must hold, in float64 or int32.
 
-        `quantized` tells which operands a kernel rounds first (see `hal.kernel.Lowering`); an x
-        with a folded norm after norm_weight.
+        `quantized` tells which operands a kernel rounds first (see `hal.kernel.Lowering`).
         """
-        op, values = self.op, {name: self.values(stored, name) for name in self.inputs}
-        for name, rounding in (quantized or {}).items():
-            if name == "x" and isinstance(op, GatedLinear | QkvLinear) and op.eps is not None:
-                values = norm_taken_out(values, op.eps, rounding)
-                op = dataclasses.replace(op, eps=None)
-            else:
-                values[name] = rounding.round(values[name])
+        exact = {name: self.values(stored, name) for name in self.inputs}
+        op, values = self.op.with_rounded(exact, quantized or {})
         with np.errstate(all="ignore"):  # infinities and NaN are among the inputs
             made = op.compute(values)
         return made | {name: values[name] for name in self.updated()}

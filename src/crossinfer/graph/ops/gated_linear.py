@@ -12,15 +12,15 @@ from typing import ClassVar
 
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.records import record
-from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
-from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, fits_norm, norm_folded
+from crossinfer.graph.op import OperandRule, Operands, float32, has
+from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, NormedProduct, fits_norm, norm_folded
 from crossinfer.graph.ops.linear import product
 from crossinfer.graph.ops.swiglu import silu
 from crossinfer.hal.kernel import Operand
 
 
 @record
-class GatedLinear(Op):
+class GatedLinear(NormedProduct):
     """x f32 [T, K], gate_weight and up_weight [F, K] of any storage each, gate_bias and up_bias
     f32 [F], norm_weight f32 [K] → output f32 [T, F].
 
@@ -38,7 +38,6 @@ class GatedLinear(Op):
     )
     outputs: ClassVar[tuple[OperandRule, ...]] = (OperandRule("output"),)
     stored: ClassVar[tuple[str, ...]] = ("gate_weight", "up_weight")
-    eps: float | None = None
 
     def infer(self, inputs: Operands) -> dict[str, Operand]:
         x, gate, up = inputs["x"], inputs["gate_weight"], inputs["up_weight"]

@@ -14,14 +14,14 @@ from typing import ClassVar
 
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.records import record
-from crossinfer.graph.op import Op, OperandRule, Operands, float32, has
-from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, fits_norm, norm_folded
+from crossinfer.graph.op import OperandRule, Operands, float32, has
+from crossinfer.graph.ops.folded_norm import NORM_WEIGHT, NormedProduct, fits_norm, norm_folded
 from crossinfer.graph.ops.linear import product
 from crossinfer.hal.kernel import Operand
 
 
 @record
-class QkvLinear(Op):
+class QkvLinear(NormedProduct):
     """x f32 [T, K], q_weight [Nq, K], k_weight and v_weight [Nkv, K] of any storage each, q_bias
     f32 [Nq], k_bias and v_bias f32 [Nkv], norm_weight f32 [K] → q f32 [T, Nq], k and v f32
     [T, Nkv].
@@ -46,7 +46,6 @@ class QkvLinear(Op):
         OperandRule("v"),
     )
     stored: ClassVar[tuple[str, ...]] = ("q_weight", "k_weight", "v_weight")
-    eps: float | None = None
 
     def infer(self, inputs: Operands) -> dict[str, Operand]:
         x = inputs["x"]
