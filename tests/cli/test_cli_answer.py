@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import cast
 
@@ -23,13 +25,18 @@ class Interrupted:
     def __init__(self, stream: Stream, interrupts: int) -> None:
         self._stream = stream
         self._interrupts = interrupts
-        self.result, self.close = stream.result, stream.close
+        self.result = stream.result
+        self.closed = threading.Event()
 
     def __enter__(self) -> None:
         self._stream.__enter__()
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def close(self) -> None:
+        self._stream.close()
+        self.closed.set()
 
     def __iter__(self) -> Iterator[str]:
         for piece in self._stream:
@@ -45,15 +52,23 @@ def llm(tiny_models: TinyModels) -> Iterator[LLM]:
         yield llm
 
 
-def receive_interrupted(llm: LLM, interrupts: int) -> str:
-    """The finish reason of an answer that so many Ctrl-C hit."""
+def receive_interrupted(llm: LLM, interrupts: int, *, held: bool = False) -> str:
+    """The finish reason of an answer that so many Ctrl-C hit, at half of it if it is `held`."""
+    run, steps = llm._runner.run, itertools.count()
+
+    def wait_and_run(*arguments: object, **options: object) -> object:
+        if held and next(steps) == 100:
+            assert stream.closed.wait(20)
+        return run(*arguments, **options)  # type: ignore[arg-type]
+
+    llm._runner.run = wait_and_run  # type: ignore[assignment,method-assign]
     stream = Interrupted(llm.stream("once", max_tokens=200), interrupts)
     return receive(cast(Stream, stream), ProgressBars(), show=True).finish_reason
 
 
 def test_one_ends_the_answer(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    assert receive_interrupted(llm, 1) == "cancelled"
+    assert receive_interrupted(llm, 1, held=True) == "cancelled"
     assert signal.getsignal(signal.SIGINT) is before
     assert capsys.readouterr().out.endswith("\n")
 

@@ -53,6 +53,15 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in runs)
 
 
+def test_bench_of_one_token_has_no_speed_of_decode(model: str) -> None:
+    one = ["--prompt-tokens", "8", "--generate", "1", "--repeat", "1", "--context-end"]
+    result = invoke(["bench", *one, "-m", model, "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["decode_tokens_per_s"] == 0
+    assert found["decode_end_expected_tokens_per_s"] is None
+
+
 def test_bench_table(model: str) -> None:
     result = invoke([*BENCH, "-m", model, "--kernels"])
     assert result.exit_code == 0, result.output

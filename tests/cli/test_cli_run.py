@@ -129,6 +129,14 @@ def test_options_are_not_guessed_from_their_beginnings(model: str) -> None:
     assert invoke(["run", "-m", model, "--max", "2", "hi"]).exit_code == 2
 
 
+def test_two_dashes_may_be_a_value(model: str) -> None:
+    given = ("-m", model, *RAW, "once")
+    assert run_json("--stop=--", *given)["tokens"] == run_json(*given)["tokens"]
+    result = invoke(["run", "--seed=--", *given])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'--' is not a whole number" in result.stderr
+
+
 def test_context_and_device_reach_the_engine(model: str) -> None:
     result = invoke(["run", "-m", model, "--context", "4", "--raw", "a b c d e f"])
     assert result.exit_code == 1

@@ -90,6 +90,13 @@ def test_a_byte_without_a_token_is_refused() -> None:
         table.encode("a 😀", parse_special=False, at_start=True)
 
 
+@pytest.mark.parametrize("at", [0, 1], ids=["table", "library"])
+def test_a_byte_without_a_token_is_refused_as_normalized(at: int) -> None:
+    encoder = encoders(PRE_TOKENIZERS["qwen2"], seed=2, without=0xC3)[at]
+    with pytest.raises(TokenizerError, match="no token for the byte 0xC3"):
+        encoder.encode("e\u0301", parse_special=False, at_start=True)
+
+
 @pytest.mark.parametrize("text", ["a" * 9000, "b " * 40 + "a" * 65], ids=["much text", "long word"])
 def test_what_takes_the_table_long_goes_to_the_library(text: str) -> None:
     table, library = encoders(PRE_TOKENIZERS["gpt-2"], seed=3)

@@ -113,7 +113,7 @@ class Benchmark:
         end_gb_s = expected = None
         if decode_end is not None:
             end_gb_s = work.decode_bytes(end) * decode_end / 1e9
-            if read is not None:
+            if read is not None and speed.decode_tokens_per_s > 0:
                 further = work.decode_bytes(end) - work.decode_bytes(middle)
                 expected = 1 / (1 / speed.decode_tokens_per_s + further / read)
         return Efficiency(

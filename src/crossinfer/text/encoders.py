@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crossinfer.core.errors import TokenizerError
 
@@ -26,9 +26,13 @@ class Encoder(Protocol):
         ...
 
 
-def refuse_unspelled(text: str, unspelled: frozenset[int]) -> None:
-    """Raises TokenizerError if `text` has one of the bytes without a token."""
-    if unspelled and (lacking := unspelled.intersection(text.encode())):
+def refuse_unspelled(text: str, unspelled: frozenset[int], normalizer: Any = None) -> None:
+    """Raises TokenizerError if `text`, normalized, has one of the bytes without a token."""
+    if not unspelled:
+        return
+    if normalizer is not None:
+        text = normalizer.normalize_str(text)
+    if lacking := unspelled.intersection(text.encode()):
         raise TokenizerError(
             f"The text cannot be tokenized: the model's vocabulary has no token for the byte "
             f"0x{min(lacking):02X}; remove the characters that need it."
@@ -54,7 +58,7 @@ class LibraryEncoder:
         self._first_only = isinstance(splitter, Metaspace) and splitter.prepend_scheme == "first"
 
     def encode(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
-        refuse_unspelled(text, self._unspelled)
+        refuse_unspelled(text, self._unspelled, self._library.normalizer)
         # The library keeps both switches as state, so switching and encoding go together.
         with self._lock:
             self._library.encode_special_tokens = not parse_special

@@ -54,7 +54,7 @@ class TableEncoder:
 
     def encode(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
         if self._library is None:
-            refuse_unspelled(text, self._table.unspelled)
+            refuse_unspelled(text, self._table.unspelled, self._normalizer)
             ids = self._encode(text, parse_special)
             if ids is not None:
                 return ids
