@@ -120,6 +120,7 @@ def preview_plan(
             context=positions,
             kv_blocks=ceil_div(positions, BLOCK_TOKENS),
             kv_dtype=kv_dtype,
+            device=devices[0],
         )
         return model.graph(shape)
 

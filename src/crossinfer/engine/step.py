@@ -21,6 +21,7 @@ from crossinfer.engine.slices import SliceGate
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.hal.device import Device
+from crossinfer.hal.info import DeviceKind
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.decoder import StepShape
@@ -30,6 +31,8 @@ from crossinfer.plan.plan import Plan, make_plan
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
+# Below it the padding that a bucket between two powers of two saves is a few milliseconds.
+_LEAST_BETWEEN = 48
 
 
 @record
@@ -160,6 +163,7 @@ class StepRunner:
             context=self._context,
             kv_blocks=self._kv_blocks,
             kv_dtype=self._kv_dtype,
+            device=self._devices[0],
         )
 
     def _find(self, batch: Batch) -> RecordedPlan:
@@ -179,10 +183,8 @@ class StepRunner:
 
     def _verify_all(self, most_rows: int) -> None:
         """Verify the kernels of every bucket now, since that can't be cut into slices later."""
-        rows = 1
-        while rows <= _bucket(most_rows):
-            self._settled_plan(self._shape(rows, 1, 1))
-            rows *= 2
+        for shape in dict.fromkeys(self._shape(rows, 1, 1) for rows in range(1, most_rows + 1)):
+            self._settled_plan(shape)
 
     def _settled_plan(self, shape: StepShape) -> Plan:
         graph = self._model.graph(shape)
@@ -229,11 +231,21 @@ class StepRunner:
 
 
 def step_shape(
-    *, rows: int, sequences: int, logits_rows: int, context: int, kv_blocks: int, kv_dtype: DType
+    *,
+    rows: int,
+    sequences: int,
+    logits_rows: int,
+    context: int,
+    kv_blocks: int,
+    kv_dtype: DType,
+    device: Device,
 ) -> StepShape:
-    """The bucket of a step with these sizes; `kv_blocks` does not count the padding block."""
+    """The bucket of a step with these sizes; `kv_blocks` does not count the padding block.
+
+    `device` is the one that has most of the work.
+    """
     return StepShape(
-        rows=_bucket(rows),
+        rows=_row_bucket(rows, device),
         sequences=_bucket(sequences),
         table_blocks=ceil_div(context, BLOCK_TOKENS),
         logits_rows=_bucket(logits_rows),
@@ -241,6 +253,18 @@ def step_shape(
         kv_dtype=kv_dtype,
         positions=context,
     )
+
+
+def _row_bucket(rows: int, device: Device) -> int:
+    """The next power of two; on a CPU three quarters of it where that is enough, from 48 on.
+
+    Padding rows are computed like others. A CPU takes longer for them in a few steps than to
+    plan and record another bucket once; a GPU does not.
+    """
+    whole = _bucket(rows)
+    between = 3 * whole // 4
+    is_enough = max(rows, _LEAST_BETWEEN) <= between
+    return between if is_enough and device.info.kind is DeviceKind.CPU else whole
 
 
 def _bucket(size: int) -> int:
