@@ -40,8 +40,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave without the drivers' exit handlers.
 
     Tests lose devices on purpose and leave what belongs to them alone, as a process must that goes
-    on. The software driver's handlers have been seen to wait for the threads of such devices for
-    ever, after all tests had passed.
+    on. Once, after all tests had passed, the process waited for ever with the software driver's
+    threads for company; what it waited for is not known.
     """
     session = config.pluginmanager.get_plugin("session")
     if session is not None and "d3d12" in os.environ.get("TEST_DEVICES", ""):
