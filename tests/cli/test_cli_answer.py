@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tests.tiny_models import TinyModels
@@ -56,12 +56,12 @@ def receive_interrupted(llm: LLM, interrupts: int, *, held: bool = False) -> str
     """The finish reason of an answer that so many Ctrl-C hit, at half of it if it is `held`."""
     run, steps = llm._runner.run, itertools.count()
 
-    def wait_and_run(*arguments: object, **options: object) -> object:
+    def wait_and_run(*arguments: Any, **options: Any) -> Any:
         if held and next(steps) == 100:
             assert stream.closed.wait(20)
-        return run(*arguments, **options)  # type: ignore[arg-type]
+        return run(*arguments, **options)
 
-    llm._runner.run = wait_and_run  # type: ignore[assignment,method-assign]
+    llm._runner.run = wait_and_run  # type: ignore[method-assign]
     stream = Interrupted(llm.stream("once", max_tokens=200), interrupts)
     return receive(cast(Stream, stream), ProgressBars(), show=True).finish_reason
 

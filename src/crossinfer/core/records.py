@@ -55,7 +55,7 @@ def record(cls: type[_Class]) -> type[_Class]:
     for name, method in methods.items():
         if name not in own:
             setattr(made, name, method)
-    return made  # type: ignore[no-any-return]
+    return typing.cast(type[_Class], made)
 
 
 def _constructor(cls: Any) -> Callable[..., None]:

@@ -72,6 +72,7 @@ def _short_vector(lanes: int) -> Any:
 def _short_float() -> Any:
     """`bfloat`, for which llvmlite has no type."""
 
+    # `ir` is imported late, so that its types are Any to the checker.
     class ShortFloat(ir.Type):  # type: ignore[misc]
         def _to_string(self) -> str:
             return "bfloat"

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,10 +166,10 @@ def test_an_interrupt_leaves_the_device_in_order(
     stored = random_stored(np.random.default_rng(), DType.F16, shape)
     wait, interrupts = device._queue.wait, [True]
 
-    def interrupted_once(*arguments: object) -> bool:
+    def interrupted_once(*arguments: Any) -> bool:
         if interrupts.pop() if interrupts else False:
             raise KeyboardInterrupt
-        return wait(*arguments)  # type: ignore[arg-type]
+        return wait(*arguments)
 
     monkeypatch.setattr(device._queue, "wait", interrupted_once)
     used = device.memory_in_use
