@@ -189,8 +189,7 @@ def _check_dispatch(dispatch: Dispatch) -> None:
             f"Kernel {name} has the grid {dispatch.grid}; sizes are at least 1 and below 2^32."
         )
     for number, binding in enumerate(dispatch.bindings):
-        if binding.view.offset % VIEW_ALIGNMENT:
-            _check_alignment(binding.view, f"View {number} of kernel {name}")
+        _check_alignment(binding.view, f"View {number} of kernel {name}")
         others = enumerate(dispatch.bindings) if binding.writes else ()
         for other_number, other in others:
             if other_number != number and binding.view.overlaps(other.view):
