@@ -52,6 +52,7 @@ def run(
         if sequence.done:
             break
         sequence.accept(np.array([token]), None)
+        sequence.deliver()
     pieces: list[str] = []
     while True:
         outcome = sequence.outcomes.get_nowait()
@@ -107,9 +108,10 @@ def test_cancelling_delivers_what_was_held_back(
         progress=no_progress,
     )
     for token in answer[:taken]:
+        sequence.deliver()
         if not sequence.done:
             sequence.accept(np.array([token]), None)
-    sequence.cancel_now()
+    sequence.cancel_now()  # the last token's text was not told yet
     while not isinstance(outcome := sequence.outcomes.get_nowait(), Generation):
         pass
     expected, stopped = cut(tiny.decode(answer[:taken], continued=True), stops)

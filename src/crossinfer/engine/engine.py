@@ -55,6 +55,8 @@ class Engine:
         self._closing = False
         self._broken: CrossinferError | None = None
         self._timeline: _Timeline | None = None
+        self._undelivered: list[EngineSequence] = []
+        """What steps gave these is told while the devices run the next step."""
         self._thread = threading.Thread(target=self._work, name="crossinfer-engine", daemon=True)
         self._thread.start()
 
@@ -160,8 +162,14 @@ class Engine:
         wanted = any(sequence.needs_logits for sequence in step.sequences)
         timeline = self._timeline
         try:
-            result = self._runner.run(step.batch, want_logits=wanted, timed=timeline is not None)
+            result = self._runner.run(
+                step.batch,
+                want_logits=wanted,
+                timed=timeline is not None,
+                meanwhile=self._deliver,
+            )
         except Exception as error:  # whatever it is, it must reach the callers, who wait
+            self._deliver()
             if self._runner.can_recover(error) and not self._closing:
                 self._recover(error)
             else:
@@ -175,16 +183,30 @@ class Engine:
         for sequence, chunk in zip(step.sequences, step.batch.chunks, strict=True):
             rows = slice(row, row + len(chunk.logits))
             row = rows.stop
+            if sequence.done:  # by a stop string that was found while the step ran
+                continue
             logits = None if result.logits is None else result.logits[rows]
             try:
                 sequence.advance(len(chunk.tokens))
                 sequence.accept(result.argmax[rows], logits)
             except Exception as error:  # whatever it is, it must reach the caller, who waits
                 sequence.fail(_as_ours(error))
+        self._undelivered += step.sequences
+        if self._gate is not None:
+            self._deliver()  # the host may take its time before it lets the next step through
         if self._trace_steps:
             milliseconds = (time.perf_counter() - started) * 1e3
             sizes = " + ".join(str(len(chunk.tokens)) for chunk in step.batch.chunks)
             print(f"step: {sizes} rows, {milliseconds:.1f} ms", file=sys.stderr)
+
+    def _deliver(self) -> None:
+        """Tell callers what the last step gave them."""
+        undelivered, self._undelivered = self._undelivered, []
+        for sequence in undelivered:
+            try:
+                sequence.deliver()
+            except Exception as error:  # whatever it is, it must reach the caller, who waits
+                sequence.fail(_as_ours(error))
 
     def _recover(self, error: Exception) -> None:
         """Every sequence goes on from the tokens that it has, or all end, now and later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
 from crossinfer.engine.batch import ParameterTables
@@ -20,6 +20,10 @@ from crossinfer.plan.plan import Plan, Segment
 
 _RESULT_BYTES = 256
 """An output of up to so many bytes comes to the host with the step: the argmax of 64 rows."""
+
+
+def nothing_else() -> None:
+    """What a step's caller does while the step runs, if it has nothing to do."""
 
 
 class RecordedPlan:
@@ -87,12 +91,17 @@ class RecordedPlan:
         """Bytes of activations and parameters on all devices."""
         return sum(buffer.size_in_bytes for buffer in self._owned)
 
-    def run(self, params: bytes) -> None:
-        """Run the step on the packed inputs `params`, and wait. Raises DeviceError."""
-        self._execute(self._recordings, params)
+    def run(self, params: bytes, meanwhile: Callable[[], None] = nothing_else) -> None:
+        """Run the step on the packed inputs `params`, and wait. Raises DeviceError.
+
+        `meanwhile` is called once the first segment is submitted.
+        """
+        self._execute(self._recordings, params, meanwhile)
         self._brings_results = True
 
-    def run_timed(self, params: bytes) -> list[TimedKernel]:
+    def run_timed(
+        self, params: bytes, meanwhile: Callable[[], None] = nothing_else
+    ) -> list[TimedKernel]:
         """Run with a timestamp around every dispatch, from recordings made for it.
 
         Starts are counted from each device's first dispatch. Raises DeviceError.
@@ -102,7 +111,7 @@ class RecordedPlan:
             self._record(segment, timer)
             for segment, timer in zip(self.plan.segments, timers, strict=True)
         ]
-        self._execute(recordings, params)
+        self._execute(recordings, params, meanwhile)
         self._brings_results = False  # these recordings have none
         origins: dict[int, float] = {}
         timeline = []
@@ -156,10 +165,15 @@ class RecordedPlan:
         self._owned.append(buffer)
         return buffer
 
-    def _execute(self, recordings: Sequence[Recording | SlicedSegment], params: bytes) -> None:
+    def _execute(
+        self,
+        recordings: Sequence[Recording | SlicedSegment],
+        params: bytes,
+        meanwhile: Callable[[], None],
+    ) -> None:
         stream = self._stream
         try:
-            self._run_segments(recordings, params)
+            self._run_segments(recordings, params, meanwhile)
             if stream is not None:
                 stream.begin_next()
         except BaseException:
@@ -167,7 +181,12 @@ class RecordedPlan:
                 stream.forget()
             raise
 
-    def _run_segments(self, recordings: Sequence[Recording | SlicedSegment], params: bytes) -> None:
+    def _run_segments(
+        self,
+        recordings: Sequence[Recording | SlicedSegment],
+        params: bytes,
+        meanwhile: Callable[[], None],
+    ) -> None:
         started: set[int] = set()
         devices, stream = self.plan.devices, self._stream
         # Whatever fails: nothing may be in flight afterwards, since the recordings are run again.
@@ -190,6 +209,8 @@ class RecordedPlan:
                     fence = devices[segment.device].submit(recording, given)
                 waits.callback(fence.wait)
                 started.add(segment.device)
+                if number == 0:
+                    meanwhile()
                 if stream is not None and layer is not None and self._last_uses[layer] == number:
                     stream.computes(layer, fence)
 

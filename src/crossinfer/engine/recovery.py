@@ -17,6 +17,7 @@ from crossinfer.core.errors import DeviceError, DeviceLost, OutOfDeviceMemory, P
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.device_row import DeviceRow
+from crossinfer.engine.recorded_plan import nothing_else
 from crossinfer.engine.step import StepResult, StepRunner
 from crossinfer.engine.verification import Verifier
 from crossinfer.hal.device import Device
@@ -86,9 +87,16 @@ class RecoverableRunner:
         """See `StepRunner.memory`."""
         return self._current.memory()
 
-    def run(self, batch: Batch, *, want_logits: bool = True, timed: bool = False) -> StepResult:
+    def run(
+        self,
+        batch: Batch,
+        *,
+        want_logits: bool = True,
+        timed: bool = False,
+        meanwhile: Callable[[], None] = nothing_else,
+    ) -> StepResult:
         """See `StepRunner.run`. After an error that `can_recover`, recover from it."""
-        return self._current.run(batch, want_logits=want_logits, timed=timed)
+        return self._current.run(batch, want_logits=want_logits, timed=timed, meanwhile=meanwhile)
 
     def can_recover(self, error: Exception) -> bool:
         """Whether `recover` may help. It may not after a PlanError for the last device."""

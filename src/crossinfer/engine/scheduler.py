@@ -64,8 +64,7 @@ class Scheduler:
         self._drop_ended()
         self._admit()
         chunks: dict[EngineSequence, Chunk] = {}
-        # Sorting is stable: within decode and within prefill the order of admission stays.
-        for sequence in sorted(self._running, key=lambda s: s.missing > 1):
+        for sequence in self._decode_first():
             count = self._rows_for(sequence, chunks)
             if count == 0 or sequence not in self._running:
                 continue
@@ -90,11 +89,18 @@ class Scheduler:
         wanted = len(sequence.wanted_rows(count))
         return count - max(0, wanted - (self._limits.logits_rows - step.logits_rows))
 
+    def _decode_first(self) -> list[EngineSequence]:
+        if len(self._running) == 1:
+            return list(self._running)
+        # Sorting is stable: within decode and within prefill the order of admission stays.
+        return sorted(self._running, key=lambda s: s.missing > 1)
+
     def _drop_ended(self) -> None:
         for sequence in [s for s in self._running if s.done]:
             self._running.remove(sequence)
             self._pool.release(sequence.blocks)
-        self._waiting = deque(s for s in self._waiting if not s.done)
+        if self._waiting:
+            self._waiting = deque(s for s in self._waiting if not s.done)
 
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self._limits.sequences:

@@ -63,7 +63,13 @@ class EngineSequence(abc.ABC):
 
     @abc.abstractmethod
     def accept(self, argmax: Array, logits: Array | None) -> None:
-        """Take the wanted rows of a step that computed them. May end the sequence."""
+        """Take the wanted rows of a step that computed them. May end the sequence.
+
+        The devices wait for it: what the next step does not need is left to `deliver`.
+        """
+
+    def deliver(self) -> None:  # noqa: B027 - most have nothing to do
+        """Tell the caller what `accept` left untold. May end the sequence."""
 
     @abc.abstractmethod
     def cancel_now(self) -> None:
@@ -121,6 +127,8 @@ class GenerationSequence(EngineSequence):
         self._stops = stops
         self._memory = memory
         self._pieces: list[str] = []
+        self._untold: list[int] = []
+        """Tokens whose text the caller does not have yet."""
         self._submitted = time.perf_counter()
         self._started: float | None = None
         self._first: float | None = None
@@ -158,14 +166,22 @@ class GenerationSequence(EngineSequence):
             return
         self._last = now
         self.tokens.append(token)
-        self._emit(self._stops.push(self._detokenizer.push(token)))
+        self._untold.append(token)
+        if len(answer) + 1 >= self._max_tokens:
+            self._finish(FinishReason.LENGTH)
+
+    def deliver(self) -> None:
+        self._tell_text()
         if self._stops.stopped:
             self._finish(FinishReason.STOP)
-        elif len(answer) + 1 >= self._max_tokens:
-            self._finish(FinishReason.LENGTH)
 
     def cancel_now(self) -> None:
         self._finish(FinishReason.CANCELLED)
+
+    def _tell_text(self) -> None:
+        untold, self._untold = self._untold, []
+        for token in untold:
+            self._emit(self._stops.push(self._detokenizer.push(token)))
 
     def _emit(self, piece: str) -> None:
         if piece:
@@ -175,6 +191,7 @@ class GenerationSequence(EngineSequence):
     def _finish(self, reason: FinishReason) -> None:
         if self.done:
             return
+        self._tell_text()
         self._emit(self._stops.push(self._detokenizer.finish()) + self._stops.finish())
         if self._stops.stopped:
             reason = FinishReason.STOP

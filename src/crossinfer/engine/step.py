@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from crossinfer.core.records import record
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch, BatchLimits
-from crossinfer.engine.recorded_plan import RecordedPlan
+from crossinfer.engine.recorded_plan import RecordedPlan, nothing_else
 from crossinfer.engine.residents import Residents
 from crossinfer.engine.slices import SliceGate
 from crossinfer.engine.verification import Verifier
@@ -116,19 +116,27 @@ class StepRunner:
         """The plan of the bucket that ran last."""
         return self._plan
 
-    def run(self, batch: Batch, *, want_logits: bool = True, timed: bool = False) -> StepResult:
+    def run(
+        self,
+        batch: Batch,
+        *,
+        want_logits: bool = True,
+        timed: bool = False,
+        meanwhile: Callable[[], None] = nothing_else,
+    ) -> StepResult:
         """Run a step and wait for it. Raises PlanError, DeviceError.
 
         Logits are downloaded only if wanted; `timed` puts timestamps around every dispatch.
+        `meanwhile` is called once a device is busy with the step; not if none ever is.
         """
         recorded = self._find(batch)
         self._plan = recorded.plan
         params = recorded.tables.fill(batch)
         kernels: list[TimedKernel] = []
         if timed:
-            kernels = recorded.run_timed(params)
+            kernels = recorded.run_timed(params, meanwhile)
         else:
-            recorded.run(params)
+            recorded.run(params, meanwhile)
         rows = batch.logits_rows
         if rows == 0:
             return StepResult(np.zeros(0, np.int32), None, kernels)

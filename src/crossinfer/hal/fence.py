@@ -16,14 +16,16 @@ class Fence:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._event = threading.Event()
+        self._settled = False
         self._lock = threading.Lock()
+        self._event: threading.Event | None = None
+        """Made for who waits here, since it is slow to make: most backends wait by themselves."""
         self._error: DeviceError | None = None
 
     @property
     def done(self) -> bool:
         """The submission is not in flight any more."""
-        return self._event.is_set()
+        return self._settled
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the submission; `timeout_s` defaults to the device's deadline.
@@ -31,15 +33,26 @@ class Fence:
         A device that has not answered by then is lost: it is in an unknown state, and waiting
         longer would hang the caller. Raises DeviceLost, or the error that the backend signalled.
         """
-        deadline = self._device.deadline_s if timeout_s is None else timeout_s
-        if not self._event.wait(deadline):
-            self._device.lose(f"no answer within {deadline:g} seconds")
+        if not self._settled:
+            deadline = self._device.deadline_s if timeout_s is None else timeout_s
+            if not self._waiters_event().wait(deadline):
+                self._device.lose(f"no answer within {deadline:g} seconds")
         if self._error is not None:
             raise self._error
 
     def signal(self, error: DeviceError | None = None) -> None:
         """Called by the device when the submission ends; later calls change nothing."""
         with self._lock:  # the end of the work and the loss of the device may come at once
-            if not self._event.is_set():
+            if not self._settled:
                 self._error = error
-                self._event.set()
+                self._settled = True
+                if self._event is not None:
+                    self._event.set()
+
+    def _waiters_event(self) -> threading.Event:
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._settled:
+                    self._event.set()
+            return self._event

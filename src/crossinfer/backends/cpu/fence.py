@@ -20,15 +20,15 @@ class CpuFence(Fence):
     def done(self) -> bool:
         # The signal belongs to the recording, which counts it up again only when this was true:
         # so the answer is kept as soon as it is.
-        if not self._event.is_set() and self._owned.done():
+        if not self._settled and self._owned.done():
             self._queue.see_writes()
             self.signal()
-        return self._event.is_set()
+        return self._settled
 
     def wait(self, timeout_s: float | None = None) -> None:
-        if not self._event.is_set() and self._device.lost is None:
+        if not self._settled and self._device.lost is None:
             deadline_s = self._device.deadline_s if timeout_s is None else timeout_s
-            if self._queue.wait(self._owned.signals, 0, deadline_s, self._event.is_set):
+            if self._queue.wait(self._owned.signals, 0, deadline_s, lambda: self._settled):
                 self.signal()
             else:
                 reason = self._queue.error or f"no answer within {deadline_s:g} seconds"

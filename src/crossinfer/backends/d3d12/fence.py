@@ -28,7 +28,7 @@ class D3D12Fence(Fence):
                     self.signal()
             except ComError as error:
                 self._d3d12_device.fail(error)
-        return self._event.is_set()
+        return self._settled
 
     def wait(self, timeout_s: float | None = None) -> None:
         if self._is_open() and self.value is not None:
@@ -45,4 +45,4 @@ class D3D12Fence(Fence):
     def _is_open(self) -> bool:
         """Whether Direct3D is to be asked. After a fork, the device is lost and must not be."""
         device = self._d3d12_device
-        return not (self._event.is_set() or device.is_failing or device.lost is not None)
+        return not (self._settled or device.is_failing or device.lost is not None)

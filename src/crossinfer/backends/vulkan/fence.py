@@ -80,7 +80,7 @@ class VulkanFence(Fence):
                     self._finish()
             except VulkanError as error:
                 self._vulkan_device.fail(error)
-        return self._event.is_set()
+        return self._settled
 
     def wait(self, timeout_s: float | None = None) -> None:
         if self._is_open():
@@ -110,7 +110,7 @@ class VulkanFence(Fence):
     def _is_open(self) -> bool:
         """Whether Vulkan is to be asked. After a fork, the device is lost and must not be."""
         device = self._vulkan_device
-        return not (self._event.is_set() or device.is_failing or device.lost is not None)
+        return not (self._settled or device.is_failing or device.lost is not None)
 
     def _finish(self) -> None:
         self.finished = True
