@@ -46,12 +46,12 @@ def crossinfer(path: str, given: argparse.Namespace) -> Run:
         limits = [benchmark.limits()]
         speed = benchmark.speed(1)
         limits.append(benchmark.limits())
-        reached = benchmark.efficiency(speed, None, limits)
+        reached = benchmark.efficiency(speed, None, limits, benchmark.read_share())
         return {
             "prefill": speed.prefill_tokens_per_s,
             "decode": speed.decode_tokens_per_s,
             "of_peak": reached.prefill_gops / (reached.peak_gops or np.nan),
-            "of_read": reached.decode_gb_s / (reached.read_gb_s or np.nan),
+            "of_read": reached.read_share or np.nan,
         }
 
     return run

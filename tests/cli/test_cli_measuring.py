@@ -15,7 +15,9 @@ from crossinfer.cli.memory import resident_bytes
 from crossinfer.cli.trace import chrome_trace, totals
 from crossinfer.core.progress import no_progress
 from crossinfer.engine.llm import LLM
+from crossinfer.hal.limits import ReadProbe
 from crossinfer.hal.timer import TimedKernel
+from crossinfer.plan.work import count_work
 
 BENCH = ["bench", "--prompt-tokens", "20", "--generate", "4", "--repeat", "2"]
 TIMELINE = [
@@ -42,7 +44,7 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
     assert found["resident_mb"] > 1
     lowest, highest = found["decode_range"]
     assert lowest <= found["decode_tokens_per_s"] <= highest
-    for key in ("prefill_gops", "peak_gops", "decode_gb_s", "read_gb_s"):
+    for key in ("prefill_gops", "peak_gops", "decode_gb_s", "read_gb_s", "read_share"):
         assert found[key] > 0
     assert found["decode_end_tokens_per_s"] is found["decode_end_gb_s"] is None
     assert (found["model"], found["device"]) == (model, "cpu")
@@ -76,6 +78,7 @@ def test_bench_at_the_end_of_the_context(model: str) -> None:
     assert found["decode_end_tokens_per_s"] > 0
     assert found["decode_end_gb_s"] > 0
     assert found["peak_gops"] is found["read_gb_s"] is None  # a reference has no limits
+    assert found["read_share"] is None
     assert found["decode_end_expected_tokens_per_s"] is None
     shown = invoke(arguments).stdout
     assert "up to position 64" in shown
@@ -90,6 +93,46 @@ def test_bench_expects_the_cache_to_take_its_time_at_the_end(model: str) -> None
     expected = found["decode_end_expected_tokens_per_s"]
     assert math.isclose(1 / expected, 1 / start + further / found["read_gb_s"])
     assert "expected by the bytes" in invoke(arguments).stdout
+
+
+class SlowProbe(ReadProbe):
+    """Memory that is read at 100 bytes a second at first, then at 300, then at 100, …"""
+
+    def __init__(self) -> None:
+        self._readings = 0
+        self.is_closed = False
+
+    def bytes_per_s(self) -> float:
+        self._readings += 1
+        return 100.0 if self._readings % 4 in (1, 2) else 300.0
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_the_share_of_reading_is_that_of_the_same_moment(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = SlowProbe()
+    with LLM(model, "cpu", context=64) as llm:
+        device = llm.plan.devices[0]
+        monkeypatch.setattr(device, "read_probe", lambda: probe)
+        benchmark = Benchmark(llm, 20, 4, no_progress)
+        share = benchmark.read_share()
+        assert share is not None
+        assert share.read_gb_s == 200 / 1e9  # between what was read before and after
+        assert share.read_share > 0
+        assert probe.is_closed
+        work = count_work(llm.plan).decode_bytes(24.5)
+        assert share.read_share > work / 200  # a tiny model decodes more than one token a second
+
+
+def test_a_context_too_short_for_short_answers_has_no_share(model: str) -> None:
+    result = invoke([*BENCH, "-m", model, "--context", "32", "--device", "cpu", "--json"])
+    found = json.loads(result.stdout)
+    assert found["decode_gb_s"] > 0
+    assert found["read_gb_s"] is found["read_share"] is None
+    assert "read rate" not in invoke([*BENCH, "-m", model, "--context", "32"]).stdout
 
 
 def test_bench_refuses_what_does_not_fit(model: str) -> None:

@@ -26,16 +26,18 @@ Measure how fast a model loads, reads prompts and answers.
 
 The first answer pays for what is made once; from --repeat 3 on the
 medians leave it out. Prefill is compared with the device's peak rate of
-operations, decode with the rate at which it reads memory; both are
-measured before and after the answers.
+operations, measured before and after the answers. Decode is compared with
+the rate at which memory is read: in a dozen short answers, right before
+and after each, since on shared machines that rate changes within seconds.
 
 With --json the keys are model, device, prompt_tokens, generate, repeat,
 context, prefill_tokens_per_s, prefill_range, decode_tokens_per_s,
 decode_range (the lowest and the highest), decode_end_tokens_per_s (null
 without --context-end), prefill_gops, peak_gops, decode_gb_s, read_gb_s,
 decode_end_gb_s (10^9 a second; null where a device cannot measure its
-limits), decode_end_expected_tokens_per_s (what the further bytes of the KV
-cache leave of decode_tokens_per_s), first_token_s, load_s, resident_mb,
+limits), read_share (what decode has of read_gb_s, in the short answers),
+decode_end_expected_tokens_per_s (what the further bytes of the KV cache
+leave of decode_tokens_per_s), first_token_s, load_s, resident_mb,
 end_tokens_barred (true if an answer ended early, so that end tokens were
 ruled out) and, with --kernels, kernels. resident_mb is the resident set
 after loading in 10^6 bytes, touched pages of the mapped file included (on
@@ -107,7 +109,7 @@ def bench(args: argparse.Namespace) -> None:
             speed = benchmark.speed(args.repeat)
             decode_end = benchmark.decode_at_end() if args.context_end else None
             limits.append(benchmark.limits())
-            efficiency = benchmark.efficiency(speed, decode_end, limits)
+            efficiency = benchmark.efficiency(speed, decode_end, limits, benchmark.read_share())
             is_timed = args.kernels or args.trace is not None
             timeline = benchmark.kernels() if is_timed else []
             names, positions = ",".join(info.name for info in llm.devices), llm.context
@@ -165,17 +167,17 @@ def _show_speed(result: dict[str, Any]) -> None:
             "prefill",
             f"{result['prefill_tokens_per_s']:.1f} tokens/s over {result['prompt_tokens']} tokens "
             f"({_range(result['prefill_range'])}), "
-            + _beside(result["prefill_gops"], result["peak_gops"], "G operations/s", "peak"),
+            + _beside_peak(result["prefill_gops"], result["peak_gops"]),
         ),
         (
             "decode",
             f"{result['decode_tokens_per_s']:.1f} tokens/s over {result['generate']} tokens "
             f"({_range(result['decode_range'])}), "
-            + _beside(result["decode_gb_s"], result["read_gb_s"], "GB/s", "read rate"),
+            + _beside_reading(result["decode_gb_s"], result["read_gb_s"], result["read_share"]),
         ),
     ]
     if result["decode_end_tokens_per_s"] is not None:
-        at_end = _beside(result["decode_end_gb_s"], result["read_gb_s"], "GB/s", "read rate")
+        at_end = f"{result['decode_end_gb_s']:.1f} GB/s"
         expected = result["decode_end_expected_tokens_per_s"]
         if expected is not None:
             at_end += f"; {expected:.1f} expected by the bytes of the KV cache"
@@ -196,9 +198,14 @@ def _range(of: tuple[float, float]) -> str:
     return f"{of[0]:.1f} to {of[1]:.1f}"
 
 
-def _beside(reached: float, limit: float | None, unit: str, name: str) -> str:
-    share = "" if limit is None else f", {reached / limit:.0%} of the {name} of {limit:.1f}"
-    return f"{reached:.1f} {unit}{share}"
+def _beside_peak(reached: float, peak: float | None) -> str:
+    share = "" if peak is None else f", {reached / peak:.0%} of the peak of {peak:.1f}"
+    return f"{reached:.1f} G operations/s{share}"
+
+
+def _beside_reading(reached: float, read: float | None, share: float | None) -> str:
+    beside = "" if read is None else f"; {share:.0%} of the read rate ({read:.1f}) beside it"
+    return f"{reached:.1f} GB/s{beside}"
 
 
 def _show_kernels(by_kernel: list[KernelTotal]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from crossinfer.core.progress import Progress
     from crossinfer.engine.generation import Generation
     from crossinfer.engine.llm import LLM
-    from crossinfer.hal.limits import Limits
+    from crossinfer.hal.device import Device
+    from crossinfer.hal.limits import Limits, ReadProbe
     from crossinfer.hal.timer import TimedKernel
 
 
@@ -35,6 +37,22 @@ class Speed:
     """Whether a logit bias kept the answers from ending early, so that the host sampled."""
 
 
+_PAIRS = 12
+"""Short answers, each between two readings of memory."""
+_SHORT_PROMPT = 16
+_SHORT_ANSWER = 17
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadShare:
+    """Decode beside the reading of memory, in the same tenths of a second: medians."""
+
+    read_gb_s: float
+    """GB a second (10^9) that memory was read at."""
+    read_share: float
+    """What decode had of it, all bytes of a step counted (see `plan.work`)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Efficiency:
     """What the speeds are of the device's limits, measured beside them; None: unknown.
@@ -46,6 +64,8 @@ class Efficiency:
     peak_gops: float | None
     decode_gb_s: float
     read_gb_s: float | None
+    """See `ReadShare`, as of `read_share`."""
+    read_share: float | None
     decode_end_gb_s: float | None
     """At the end of the context, if that was measured."""
     decode_end_expected_tokens_per_s: float | None
@@ -72,7 +92,7 @@ class Benchmark:
 
     def speed(self, repetitions: int) -> Speed:
         """The medians of so many answers. Raises what LLM.generate raises."""
-        stats = [self._answer(number).stats for number in range(repetitions)]
+        stats = [self._numbered_answer(number).stats for number in range(repetitions)]
         prefill = [s.prefill_tokens_per_s for s in stats]
         decode = [s.decode_tokens_per_s for s in stats]
         return Speed(
@@ -87,40 +107,62 @@ class Benchmark:
     def decode_at_end(self) -> float:
         """Tokens a second of an answer that ends where the context does."""
         prompt = self._prompt(0, self._llm.context - self._generate)
-        return self._generated(prompt).stats.decode_tokens_per_s
+        return self._generated(prompt, self._generate).stats.decode_tokens_per_s
 
     def limits(self) -> Limits | None:
         """The limits of the device that does all of the work; None if several share it."""
-        plan = self._llm.plan
-        (device, *others) = {segment.device for segment in plan.segments}
-        return None if others else plan.devices[device].measure_limits()
+        device = self._only_device()
+        return None if device is None else device.measure_limits()
+
+    def read_share(self) -> ReadShare | None:
+        """Decode's share of the rate at which the device that does all of the work reads memory.
+
+        Answers are short, and the memory is read right before and after each: on a shared machine
+        its rate changes within seconds. None if it cannot be told, or the context is too short.
+        """
+        device = self._only_device()
+        probe = None if device is None else device.read_probe()
+        if probe is None:
+            return None
+        with contextlib.closing(probe):
+            if self._llm.context < _SHORT_PROMPT + _SHORT_ANSWER:
+                return None
+            pairs = [self._beside_reading(probe, number) for number in range(_PAIRS)]
+        return ReadShare(
+            statistics.median(read for _, read in pairs) / 1e9,
+            statistics.median(decode / read for decode, read in pairs),
+        )
 
     def efficiency(
-        self, speed: Speed, decode_end: float | None, limits: Sequence[Limits | None]
+        self,
+        speed: Speed,
+        decode_end: float | None,
+        limits: Sequence[Limits | None],
+        share: ReadShare | None,
     ) -> Efficiency:
-        """`limits` as measured before and after the speeds: the higher ones count."""
+        """`limits` as measured before and after the speeds: the higher peak counts."""
         work = count_work(self._llm.plan)
-        known = [measured for measured in limits if measured is not None]
         peaks = [
             peak
-            for measured in known
-            if (peak := measured.operations_per_s(work.products)) is not None
+            for measured in limits
+            if measured is not None
+            and (peak := measured.operations_per_s(work.products)) is not None
         ]
         seconds = self._prompt_tokens / max(speed.prefill_tokens_per_s, 1e-9)
         middle = self._prompt_tokens + self._generate / 2
         end = self._llm.context - self._generate / 2
-        read = max(m.read_bytes_per_s for m in known) if known else None
         end_gb_s = expected = None
         if decode_end is not None:
             end_gb_s = work.decode_bytes(end) * decode_end / 1e9
-            if read is not None and speed.decode_tokens_per_s > 0:
+            if share is not None and speed.decode_tokens_per_s > 0:
                 further = work.decode_bytes(end) - work.decode_bytes(middle)
-                expected = 1 / (1 / speed.decode_tokens_per_s + further / read)
+                expected = 1 / (1 / speed.decode_tokens_per_s + further / 1e9 / share.read_gb_s)
         return Efficiency(
             prefill_gops=work.prefill_operations(self._prompt_tokens) / seconds / 1e9,
             peak_gops=max(peaks) / 1e9 if peaks else None,
             decode_gb_s=work.decode_bytes(middle) * speed.decode_tokens_per_s / 1e9,
-            read_gb_s=None if read is None else read / 1e9,
+            read_gb_s=None if share is None else share.read_gb_s,
+            read_share=None if share is None else share.read_share,
             decode_end_gb_s=end_gb_s,
             decode_end_expected_tokens_per_s=expected,
         )
@@ -128,22 +170,39 @@ class Benchmark:
     def kernels(self) -> list[TimedKernel]:
         """The timeline of one answer; not part of `speed`, since timestamps slow it down."""
         with self._llm.timeline() as kernels:
-            self._answer(0)
+            self._numbered_answer(0)
         return list(kernels)
 
-    def _answer(self, number: int) -> Generation:
-        prompt = self._prompt(number, self._prompt_tokens)
-        answer = self._generated(prompt)
-        if answer.stats.generated_tokens < self._generate and answer.finish_reason == "stop":
+    def _numbered_answer(self, number: int) -> Generation:
+        return self._answer(self._prompt(number, self._prompt_tokens), self._generate)
+
+    def _only_device(self) -> Device | None:
+        plan = self._llm.plan
+        (device, *others) = {segment.device for segment in plan.segments}
+        return None if others else plan.devices[device]
+
+    def _beside_reading(self, probe: ReadProbe, number: int) -> tuple[float, float]:
+        """Bytes a second of a short answer's decode, and of reading before and after it."""
+        prompt = self._prompt(number, _SHORT_PROMPT)
+        before = max(probe.bytes_per_s() for _ in range(2))
+        decode = self._answer(prompt, _SHORT_ANSWER).stats.decode_tokens_per_s
+        after = max(probe.bytes_per_s() for _ in range(2))
+        work = count_work(self._llm.plan)
+        middle = _SHORT_PROMPT + _SHORT_ANSWER / 2
+        return decode * work.decode_bytes(middle), (before + after) / 2
+
+    def _answer(self, prompt: list[int], tokens: int) -> Generation:
+        answer = self._generated(prompt, tokens)
+        if answer.stats.generated_tokens < tokens and answer.finish_reason == "stop":
             # Only now, since a bias costs a download of the logits at every token.
             self._bias = dict.fromkeys(self._llm.tokenizer.end_ids, -math.inf)
-            answer = self._generated(prompt)
+            answer = self._generated(prompt, tokens)
         return answer
 
-    def _generated(self, prompt: list[int]) -> Generation:
+    def _generated(self, prompt: list[int], tokens: int) -> Generation:
         return self._llm.generate(
             prompt,
-            max_tokens=self._generate,
+            max_tokens=tokens,
             logit_bias=self._bias,
             progress=self._progress,
         )

@@ -13,7 +13,7 @@ from crossinfer.core.errors import InvalidUse
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Buffer, Role, View
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
-from crossinfer.hal.limits import Limits
+from crossinfer.hal.limits import Limits, ReadProbe
 
 if TYPE_CHECKING:
     from crossinfer.hal.fence import Fence
@@ -118,6 +118,13 @@ class DeviceHooks(abc.ABC):
 
     def measure_limits(self) -> Limits | None:
         """What the device reaches at most, measured now (seconds); None if it cannot tell.
+
+        Raises OutOfDeviceMemory, DeviceLost.
+        """
+        return None
+
+    def read_probe(self) -> ReadProbe | None:
+        """What tells again and again how fast memory is read; None if the device cannot tell.
 
         Raises OutOfDeviceMemory, DeviceLost.
         """

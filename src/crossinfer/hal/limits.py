@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 
 from crossinfer.core.records import record
@@ -39,3 +40,15 @@ class Limits:
                 return self.short_operations_per_s
             case Products.FLOAT:
                 return self.float_operations_per_s
+
+
+class ReadProbe(abc.ABC):
+    """How fast memory is read just now: on shared machines that changes within seconds."""
+
+    @abc.abstractmethod
+    def bytes_per_s(self) -> float:
+        """Read memory that no cache holds once, for some milliseconds. Raises DeviceLost."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give the memory back."""

@@ -23,6 +23,15 @@ def test_limits_are_rates_of_this_machine() -> None:
     assert limits.short_operations_per_s is None  # nobody allowed it
 
 
+def test_reading_is_probed_again_and_again() -> None:
+    with CpuDevice(threads=1) as device:
+        probe = device.read_probe()
+        assert probe is not None
+        assert all(1e8 < probe.bytes_per_s() < 1e12 for _ in range(3))
+        probe.close()
+        assert device.memory_in_use == 0
+
+
 def test_products_of_bfloat16_have_a_limit_where_they_are_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

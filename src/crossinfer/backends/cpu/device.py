@@ -34,7 +34,7 @@ from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, raw_bytes
 from crossinfer.hal.info import DeviceInfo, DeviceKind
 from crossinfer.hal.kernel import Lowering, OpDescription, Operand
-from crossinfer.hal.limits import Limits
+from crossinfer.hal.limits import Limits, ReadProbe
 from crossinfer.hal.loading import Loader
 from crossinfer.hal.recording import Command, Recording
 from crossinfer.hal.timer import Timer
@@ -211,6 +211,11 @@ class CpuDevice(Device):
         from crossinfer.backends.cpu.limits import measure_limits  # only benchmarks ask
 
         return measure_limits(self, self.target, self._short)
+
+    def read_probe(self) -> ReadProbe | None:
+        from crossinfer.backends.cpu.limits import CpuReadProbe  # only benchmarks ask
+
+        return CpuReadProbe(self, self.target)
 
     def _close(self) -> None:
         forks.unwatch(self)

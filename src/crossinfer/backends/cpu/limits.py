@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from crossinfer.backends.cpu.kernels.limits import (
     PEAK_CHAINS,
@@ -18,7 +19,7 @@ from crossinfer.core.dtypes import DType
 from crossinfer.hal.buffer import Access, Binding
 from crossinfer.hal.device import Device
 from crossinfer.hal.kernel import Dispatch
-from crossinfer.hal.limits import Limits, Products
+from crossinfer.hal.limits import Limits, Products, ReadProbe
 from crossinfer.jit.target import Target
 
 _READ_MEMORY = 256 << 20
@@ -33,14 +34,29 @@ def measure_limits(device: Device, target: Target, short: Target | None = None) 
 
     Raises OutOfDeviceMemory, DeviceLost.
     """
-    groups = _READ_MEMORY // READ_BYTES
-    read = _best_seconds(device, target, "read_limit", build_read, _READ_MEMORY, groups)
+    with closing(CpuReadProbe(device, target)) as probe:
+        read = max(probe.bytes_per_s() for _ in range(_REPEATS))
     return Limits(
-        _READ_MEMORY / read,
+        read,
         _peak(device, target, Products.INTEGER),
         _peak(device, target, Products.FLOAT),
         None if short is None else _peak(device, short, Products.SHORT),
     )
+
+
+class CpuReadProbe(ReadProbe):
+    """All workers add up the same memory, which no cache holds."""
+
+    def __init__(self, device: Device, target: Target) -> None:
+        """Raises OutOfDeviceMemory, DeviceLost."""
+        groups = _READ_MEMORY // READ_BYTES
+        self._kernel = _LimitKernel(device, target, "read_limit", build_read, _READ_MEMORY, groups)
+
+    def bytes_per_s(self) -> float:
+        return _READ_MEMORY / self._kernel.seconds()
+
+    def close(self) -> None:
+        self._kernel.close()
 
 
 def _peak(device: Device, target: Target, products: Products) -> float:
@@ -48,33 +64,45 @@ def _peak(device: Device, target: Target, products: Products) -> float:
     name = f"{products.name.lower()}_limit"
     build = functools.partial(build_peak, products=products)
     seeds = 4 * target.lanes() + _GROUPS
-    seconds = _best_seconds(device, target, name, build, seeds, _GROUPS)
+    with closing(_LimitKernel(device, target, name, build, seeds, _GROUPS)) as kernel:
+        seconds = min(kernel.seconds() for _ in range(_REPEATS))
     return _GROUPS * peak_operations(target, products) / seconds
 
 
-def _best_seconds(
-    device: Device,
-    target: Target,
-    name: str,
-    build: Callable[[Target, str], str],
-    data_bytes: int,
-    groups: int,
-) -> float:
-    """The shortest time of a kernel over `data_bytes` of zeros."""
-    kernel = kernel_library(target).get(name, name, lambda given: build(given, name))
-    data = device.upload(bytes(data_bytes), (data_bytes // 4,), DType.I32, label="limits")
-    out = device.alloc((PEAK_CHAINS,), DType.I32, label="limits")
-    try:
+class _LimitKernel:
+    """A kernel over memory of zeros, recorded to be run again and again."""
+
+    def __init__(
+        self,
+        device: Device,
+        target: Target,
+        name: str,
+        build: Callable[[Target, str], str],
+        data_bytes: int,
+        groups: int,
+    ) -> None:
+        kernel = kernel_library(target).get(name, name, lambda given: build(given, name))
+        self._device = device
+        self._data = device.upload(bytes(data_bytes), (data_bytes // 4,), DType.I32, label="limits")
+        try:
+            self._out = device.alloc((PEAK_CHAINS,), DType.I32, label="limits")
+        except BaseException:
+            self._data.free()
+            raise
         recorder = device.recorder()
-        bindings = (Binding(data.view(), Access.READ), Binding(out.view(), Access.WRITE))
+        bindings = (
+            Binding(self._data.view(), Access.READ),
+            Binding(self._out.view(), Access.WRITE),
+        )
         recorder.dispatch(Dispatch(kernel, bindings, grid=(groups, 1, 1)))
-        recording = recorder.finish()
-        times = []
-        for _ in range(_REPEATS):
-            started = time.perf_counter()
-            device.submit(recording).wait()
-            times.append(time.perf_counter() - started)
-        return min(times)
-    finally:
-        data.free()
-        out.free()
+        self._recording = recorder.finish()
+
+    def seconds(self) -> float:
+        """Of one run."""
+        started = time.perf_counter()
+        self._device.submit(self._recording).wait()
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        self._data.free()
+        self._out.free()
