@@ -147,6 +147,26 @@ def test_broken_pipe_is_silent(tiny_models: TinyModels) -> None:
         assert process.stderr.read() == ""
 
 
+@needs_signals
+@pytest.mark.parametrize("arguments", [["devices"], ["devices", "--settings"]])
+def test_a_reader_that_went_away_is_no_failure(arguments: list[str]) -> None:
+    """A table of rich, which has its own idea of such an end, and plain lines."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (EXIT_BROKEN_PIPE, "")
+
+
 def test_json_is_all_there_is_on_stdout(tiny_models: TinyModels) -> None:
     model = str(tiny_models("tiny-qwen2"))
     with start(["run", "-m", model, "--max-tokens", "4", "--json", "hi"]) as process:

@@ -36,6 +36,10 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich ends the process with a status of its own
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         table.add_column(
@@ -45,7 +49,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # Text: brackets are not markup
-    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
+    Output(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
 
 
 def printable(text: str) -> str:
