@@ -105,6 +105,10 @@ class Engine:
         sequence.cancelled = True
         self._notify()
 
+    def resume(self) -> None:
+        """The caller of a sequence that was ahead has taken some of what it gave."""
+        self._notify()
+
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:
         """Steps that start within the block add their kernels' times to the list.

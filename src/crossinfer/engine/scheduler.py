@@ -60,7 +60,9 @@ class Scheduler:
             sequence.restart()
 
     def next(self) -> ScheduledStep | None:
-        """The next step; None if nothing is left to compute. Sequences that ended are dropped."""
+        """The next step; None if nothing is left to compute, or all that is left is ahead of its
+        callers. Sequences that ended are dropped.
+        """
         self._drop_ended()
         self._admit()
         chunks: dict[EngineSequence, Chunk] = {}
@@ -90,10 +92,11 @@ class Scheduler:
         return count - max(0, wanted - (self._limits.logits_rows - step.logits_rows))
 
     def _decode_first(self) -> list[EngineSequence]:
-        if len(self._running) == 1:
-            return list(self._running)
-        # Sorting is stable: within decode and within prefill the order of admission stays.
-        return sorted(self._running, key=lambda s: s.missing > 1)
+        ready = [sequence for sequence in self._running if not sequence.is_ahead]
+        if len(ready) > 1:
+            # Sorting is stable: within decode and within prefill the order of admission stays.
+            ready.sort(key=lambda s: s.missing > 1)
+        return ready
 
     def _drop_ended(self) -> None:
         for sequence in [s for s in self._running if s.done]:

@@ -18,7 +18,8 @@ from crossinfer.engine.stream import next_outcome
 def logits_in_chunks(engine: Engine, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
     """The logits that follow each of `tokens`, in order: float32 [rows, V] as they come.
 
-    Whoever ends early cancels the rest. Raises RequestError, DeviceError.
+    Few are computed before they are taken. Whoever ends early cancels the rest. Raises
+    RequestError, DeviceError.
     """
     sequence = ScoreSequence(tokens, progress)
     engine.submit(sequence)
@@ -29,6 +30,7 @@ def logits_in_chunks(engine: Engine, tokens: Sequence[int], progress: Progress) 
             if isinstance(outcome, CrossinferError):
                 raise outcome
             assert isinstance(outcome, np.ndarray)
+            engine.resume()
             rows += len(outcome)
             yield outcome
     finally:

@@ -54,6 +54,11 @@ class EngineSequence(abc.ABC):
     def needs_logits(self) -> bool:
         """Whether the argmax is not enough."""
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the caller has so much to take that steps do without this sequence until then."""
+        return False
+
     def begin_step(self) -> None:  # noqa: B027 - most have nothing to do
         """A step that computes some of its rows begins."""
 
@@ -218,6 +223,10 @@ class GenerationSequence(EngineSequence):
         )
 
 
+_MOST_SCORED = 4
+"""Pieces of logits that wait to be taken: with a vocabulary of 150,000, one may be 40 MB."""
+
+
 class ScoreSequence(EngineSequence):
     """A text whose logits are wanted at every token; they come in order, as float32 [rows, V]."""
 
@@ -228,6 +237,10 @@ class ScoreSequence(EngineSequence):
     @property
     def needs_logits(self) -> bool:
         return True
+
+    @property
+    def is_ahead(self) -> bool:
+        return self.outcomes.qsize() >= _MOST_SCORED
 
     def wanted_rows(self, count: int) -> list[int]:
         # After a restart the rows that were delivered are computed again, but not wanted again.
