@@ -80,8 +80,7 @@ def exp2_of_negative(x: Value) -> Value:
     0 where the result would be no normal number. 2ˣ = 2ⁿ · 2ʳ with n = round(x), so that r is exact
     and |r| ≤ 1/2; 2ʳ by a minimax polynomial of the relative error, 1 at 0.
     """
-    is_small = x < -126.0
-    x = is_small.select(-126.0, x)
+    x = (x < -126.0).select(-127.0, x)  # whose exponent, all zeros, makes 0 of 1
     shifted = x + _ROUND
     r = x - (shifted - _ROUND)
     scalar = x.emitter.constant
@@ -89,8 +88,7 @@ def exp2_of_negative(x: Value) -> Value:
     for coefficient in _EXP2[1:]:
         p = fma(p, r, scalar(f32, coefficient))
     # The bits above n's, of the constant that rounds, leave the word.
-    scaled = p.bits_as(i32) + (shifted.bits_as(i32) << 23)
-    return is_small.select(0.0, scaled.bits_as(f32))
+    return (p.bits_as(i32) + (shifted.bits_as(i32) << 23)).bits_as(f32)
 
 
 def _power_of_two(exponent: Value) -> Value:

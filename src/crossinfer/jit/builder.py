@@ -108,8 +108,15 @@ class KernelBuilder:
     @contextlib.contextmanager
     def workgroups(self) -> Iterator[Value]:
         """Runs the body for each workgroup that this call was given."""
-        with self.range(self._first, self._first + self._count) as group:
+        with self.range(*self.given_workgroups()) as group:
             yield group
+
+    def given_workgroups(self) -> tuple[Value, Value]:
+        """The first workgroup that this call was given, and the one behind the last.
+
+        For kernels that do better with several than with one after another.
+        """
+        return self._first, self._first + self._count
 
     @contextlib.contextmanager
     def range(self, start: Value | int, end: Value | int, step: int = 1) -> Iterator[Value]:

@@ -50,7 +50,7 @@ def attend(device: KernelDevice, op: Attention, stored: dict[str, Array]) -> Arr
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda target: target.name)
 @pytest.mark.parametrize("window", [None, 37])
-@pytest.mark.parametrize("heads", [(7, 1, 32), (3, 3, 40), (4, 2, 64)])
+@pytest.mark.parametrize("heads", [(7, 1, 32), (8, 2, 32), (3, 3, 40), (4, 2, 64)])
 def test_random_chunks_and_neighbours(
     target: Target, window: int | None, heads: tuple[int, int, int]
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 from tests.jit.object_symbols import undefined_symbols
 
 from crossinfer.backends.cpu.kernels.argmax import build_argmax
-from crossinfer.backends.cpu.kernels.attention import (
-    build_attention,
+from crossinfer.backends.cpu.kernels.attention import build_attention
+from crossinfer.backends.cpu.kernels.attention_part import (
     build_attention_merge,
     build_attention_part,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from crossinfer.backends.cpu.kernels.attention_sizes import GROUP_TOKENS, STATE_FLOATS
 from crossinfer.backends.cpu.kernels.batch import widths
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.jit.arithmetic import exp2_of_negative, maximum, reduce_add, reduce_max
@@ -12,50 +13,66 @@ from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import f32
 from crossinfer.jit.value import Value
 
-GROUP_TOKENS = 64
 _NO_MAXIMUM = -1e30
 """Below every score, yet finite: a difference with -∞ is not NaN."""
 
 
 class Softmax:
-    """The running softmax of the queries of a tile, in memory: a step is a loop over queries."""
+    """The running softmax of at most `queries` queries.
 
-    def __init__(self, k: KernelBuilder, queries: int) -> None:
+    `state` is f32 [queries, STATE_FLOATS]. One step for many queries costs less than many steps:
+    what has to wait for maxima waits once.
+    """
+
+    def __init__(self, k: KernelBuilder, queries: int, state: Pointer) -> None:
         self._k = k
-        self.maxima = k.scratch(f32, 2 * queries)
-        self._sums = k.scratch(f32, queries * BLOCK_TOKENS)
-        self.weights = k.scratch(f32, queries * GROUP_TOKENS)
-        """[query][token]: scores before a step, weights after it."""
-        self.factors = self.maxima + queries
+        self._state = state
+        self._lanes = 1 << (queries - 1).bit_length()
+        self._largest = k.scratch(f32, self._lanes)
+        self.maxima = k.scratch(f32, self._lanes)
+        self.factors = k.scratch(f32, self._lanes)
         """What the last step made of sums so far, by query."""
 
-    def start(self, queries: int) -> None:
-        for query in range(queries):
-            self.maxima[query] = _NO_MAXIMUM
-            self._sums.store(query * BLOCK_TOKENS, self._k.constant(f32.x(BLOCK_TOKENS), 0.0))
+    def weights(self, query: Value | int) -> Pointer:
+        """A query's scores of a group before a step, its weights after it: f32 [GROUP_TOKENS]."""
+        return self._state + query * STATE_FLOATS
 
-    def step(self, queries: int) -> None:
-        """Turn the scores of a group into weights."""
+    def _sums(self, query: Value) -> Pointer:
+        return self.weights(query) + GROUP_TOKENS
+
+    def start(self, queries: Value | int) -> None:
+        """Before the first step of a part. The maxima of lanes without a query may be anything."""
+        self.maxima.store(0, self._k.constant(f32.x(self._lanes), _NO_MAXIMUM))
+        self._largest.store(0, self._k.constant(f32.x(self._lanes), _NO_MAXIMUM))
         with self._k.range(0, queries) as query:
-            weights = self.weights + query * GROUP_TOKENS
-            places = range(0, GROUP_TOKENS, BLOCK_TOKENS)
-            scores = [weights.vector(place, BLOCK_TOKENS) for place in places]
-            largest = reduce_max(maximum(maximum(*scores[:2]), maximum(*scores[2:])))
-            before = self.maxima[query]
-            new = maximum(largest, before)
-            factor = exp2_of_negative(before - new)
-            made = [exp2_of_negative(score - new) for score in scores]
-            for place, weight in zip(places, made, strict=True):
-                weights.store(place, weight)
-            old = self._sums.vector(query * BLOCK_TOKENS, BLOCK_TOKENS)
-            total = old * factor + ((made[0] + made[1]) + (made[2] + made[3]))
-            self._sums.store(query * BLOCK_TOKENS, total)
-            self.maxima[query] = new
-            self.factors[query] = factor
+            self._sums(query).store(0, self._k.constant(f32.x(BLOCK_TOKENS), 0.0))
+
+    def step(self, queries: Value | int) -> None:
+        """Turn the scores of a group into weights."""
+        k = self._k
+        with k.range(0, queries) as query:
+            scores = self._vectors(query)
+            self._largest[query] = reduce_max(maximum(maximum(*scores[:2]), maximum(*scores[2:])))
+        before = self.maxima.vector(0, self._lanes)
+        new = maximum(self._largest.vector(0, self._lanes), before)
+        self.maxima.store(0, new)
+        self.factors.store(0, exp2_of_negative(before - new))
+        with k.range(0, queries) as query:
+            highest = self.maxima[query]
+            made = [exp2_of_negative(score - highest) for score in self._vectors(query)]
+            for number, weight in enumerate(made):
+                self.weights(query).store(number * BLOCK_TOKENS, weight)
+            sums = self._sums(query)
+            old = sums.vector(0, BLOCK_TOKENS) * self.factors[query]
+            sums.store(0, old + ((made[0] + made[1]) + (made[2] + made[3])))
+
+    def _vectors(self, query: Value) -> list[Value]:
+        weights = self.weights(query)
+        return [weights.vector(n, BLOCK_TOKENS) for n in range(0, GROUP_TOKENS, BLOCK_TOKENS)]
 
     def sum(self, query: Value) -> Value:
         """The sum of a query's weights."""
-        return reduce_add(self._sums.vector(query * BLOCK_TOKENS, BLOCK_TOKENS))
+        return reduce_add(self._sums(query).vector(0, BLOCK_TOKENS))
 
 
 class Merger:

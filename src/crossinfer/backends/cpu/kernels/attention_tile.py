@@ -20,15 +20,14 @@ import contextlib
 import math
 from collections.abc import Iterator
 
-from crossinfer.backends.cpu.kernels.attention_sizes import PART_TOKENS
-from crossinfer.backends.cpu.kernels.attention_softmax import (
+from crossinfer.backends.cpu.kernels.attention_queries import QueryRun
+from crossinfer.backends.cpu.kernels.attention_sizes import (
     GROUP_TOKENS,
-    Merger,
-    Softmax,
-    store_zeros,
+    PART_TOKENS,
+    STATE_FLOATS,
 )
-from crossinfer.backends.cpu.kernels.batch import BatchTables, CacheBlocks, widths
-from crossinfer.core.records import record
+from crossinfer.backends.cpu.kernels.attention_softmax import store_zeros
+from crossinfer.backends.cpu.kernels.batch import widths
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.jit.arithmetic import fma, maximum, minimum
 from crossinfer.jit.builder import KernelBuilder
@@ -37,46 +36,20 @@ from crossinfer.jit.types import f32, i1, u16, u32
 from crossinfer.jit.value import Value
 
 _LOG2_E = 1.44269504088896341
+_FETCH_BYTES = 32
+"""Half a cache line: asked for once, some lines are not fetched, since processors drop hints."""
 
 
-@record
-class QueryRun:
-    """Consecutive rows of one sequence, and one KV head."""
+def parts_of(first: Value, end: Value) -> tuple[Value, Value]:
+    """The first part with one of the tokens `first … end - 1`, and the one behind the last."""
+    return first // PART_TOKENS, (end + PART_TOKENS - 1) // PART_TOKENS
 
-    batch: BatchTables
-    kv: CacheBlocks
-    q: Pointer
-    made: Pointer
-    """f32 [T, Hq, D]: the values' sums of the part that is gone through."""
-    output: Pointer
-    softmax: Softmax
-    merger: Merger
-    sequence: Value
-    kv_head: Value
-    first_row: Value
-    shared: Value
-    """Query heads that share the KV head."""
-    query_heads: Value
-    window: Value
-    scale: Value
-    head_dim: int
-    fetches_ahead: bool
-    """Whether the cache is fetched before its turn: values while their keys are multiplied, the
-    next group's keys while values are. Few queries wait for memory; many have it in the cache.
-    Into the second level, which waits for more lines at once than the first.
-    """
 
-    def row(self, query: Value) -> Value:
-        return self.first_row + query // self.shared
-
-    def head(self, query: Value) -> Value:
-        """The query's number among the heads of all rows."""
-        head = self.kv_head * self.shared + query % self.shared
-        return self.row(query) * self.query_heads + head
-
-    def half(self, block: Value, which: int) -> Pointer:
-        number = self.batch.block(self.sequence, block)
-        return self.kv.half(number, which, self.kv_head)
+def groups_of(part: Value, first: Value, end: Value) -> tuple[Value, Value]:
+    """The same for the groups of a part."""
+    per_part = PART_TOKENS // GROUP_TOKENS
+    first_group, end_group = first // GROUP_TOKENS, (end + GROUP_TOKENS - 1) // GROUP_TOKENS
+    return maximum(first_group, part * per_part), minimum(end_group, (part + 1) * per_part)
 
 
 class Tile:
@@ -99,6 +72,8 @@ class Tile:
         # Rows ascend, so the first query has the lowest bounds and the last the highest.
         self.start, self.end = self._start_of(self.ends[0]), self.ends[-1]
         self.scale = run.scale * _LOG2_E
+        weights = run.softmax.weights(run.place)
+        self.weights = [weights + i * STATE_FLOATS for i in range(size)]
         # Short tiles take several vectors at once instead: sums and memory have latencies to hide.
         accumulators = 12 if k.target.vector_bits == 512 else 4
         self.vectors = max(1, min(GROUP_TOKENS // BLOCK_TOKENS, accumulators // size))
@@ -109,34 +84,43 @@ class Tile:
 
     def attend(self) -> None:
         """The whole result, one part after another."""
-        with self._each_query() as (query, _, output):
-            self.run.merger.start(query, output)
-        with self.k.range(self.first_part, self.end_part) as part:
-            self.go_through(part)
+        self._start_merging()
+        with self.k.range(*parts_of(self.start, self.end)) as part:
+            self.run.softmax.start(self.size)
+            self.start_sums()
+            with self.k.range(*groups_of(part, self.start, self.end)) as group:
+                self.score(group)
+                self.run.softmax.step(self.size)
+                self.add_values(group)
             self._merge()
-        with self._each_query() as (query, _, output):
-            self.run.merger.finish(query, output)
+        self._finish_merging()
 
     def finish_only_part(self) -> None:
         """The part that was gone through is the whole."""
-        with self._each_query() as (query, _, output):
-            self.run.merger.start(query, output)
+        self._start_merging()
         self._merge()
-        with self._each_query() as (query, _, output):
-            self.run.merger.finish(query, output)
+        self._finish_merging()
 
     def keep(self, stats: Pointer) -> None:
         """Maximum and sum of the part that was gone through, into `stats` [T, Hq, 2]."""
         softmax = self.run.softmax
         with self.k.range(0, self._count) as query:
-            here = stats + self.run.head(self._first + query) * 2
-            here[0], here[1] = softmax.maxima[query], softmax.sum(query)
+            here, place = stats + self.run.head(self._first + query) * 2, query + self.run.place
+            here[0], here[1] = softmax.maxima[place], softmax.sum(place)
+
+    def _start_merging(self) -> None:
+        with self._each_query() as (query, _, output):
+            self.run.merger.start(query, output)
 
     def _merge(self) -> None:
         softmax = self.run.softmax
         with self._each_query() as (query, made, output):
-            highest, total = softmax.maxima[query], softmax.sum(query)
-            self.run.merger.merge(query, highest, total, made, output)
+            place = query + self.run.place
+            self.run.merger.merge(query, softmax.maxima[place], softmax.sum(place), made, output)
+
+    def _finish_merging(self) -> None:
+        with self._each_query() as (query, _, output):
+            self.run.merger.finish(query, output)
 
     @contextlib.contextmanager
     def _each_query(self) -> Iterator[tuple[Value, Pointer, Pointer]]:
@@ -145,38 +129,32 @@ class Tile:
             offset = self.run.head(self._first + query) * self.run.head_dim
             yield query, self.run.made + offset, self.run.output + offset
 
-    def go_through(self, part: Value) -> None:
-        """One part: sums of values into `made`, maxima and sums into the softmax."""
-        k, softmax = self.k, self.run.softmax
+    def start_sums(self) -> None:
+        """Before the first group of a part."""
         with self._each_query() as (_, made, _):
-            store_zeros(k, made, self.run.head_dim)
-        softmax.start(self.size)
-        per_part = PART_TOKENS // GROUP_TOKENS
-        first = maximum(self.start // GROUP_TOKENS, part * per_part)
-        end = (self.end + GROUP_TOKENS - 1) // GROUP_TOKENS
-        with k.range(first, minimum(end, (part + 1) * per_part)) as g:
-            base = g * GROUP_TOKENS
-            low, high = maximum(self.start, base), minimum(self.end, base + GROUP_TOKENS)
-            self._scores(base, low, high)
-            softmax.step(self.size)
-            self._values(base, low, high)
+            store_zeros(self.k, made, self.run.head_dim)
 
-    @property
-    def first_part(self) -> Value:
-        """The first part in which a query sees a token."""
-        return self.start // PART_TOKENS
+    def score(self, group: Value) -> None:
+        """The scores of a group, for a step of the softmax."""
+        self._scores(*self._seen(group))
 
-    @property
-    def end_part(self) -> Value:
-        """The part behind the last."""
-        return (self.end + PART_TOKENS - 1) // PART_TOKENS
+    def add_values(self, group: Value) -> None:
+        """The values of a group times what a step of the softmax made of its scores."""
+        self._values(*self._seen(group))
+
+    def _seen(self, group: Value) -> tuple[Value, Value, Value]:
+        """A group's first token, the first that a query sees, and the one behind the last."""
+        base = group * GROUP_TOKENS
+        return base, maximum(self.start, base), minimum(self.end, base + GROUP_TOKENS)
 
     def _scores(self, base: Value, low: Value, high: Value) -> None:
         """weights[i][j] = q_i · k_j · scale · log2(e); -∞ where query i doesn't see token j."""
         k, lanes = self.k, BLOCK_TOKENS
         hidden = k.constant(f32.x(lanes), -math.inf)
-        for place in range(0, self.size * GROUP_TOKENS, lanes):
-            self.run.softmax.weights.store(place, hidden)
+        with k.if_(high - low < GROUP_TOKENS):
+            for weights in self.weights:
+                for place in range(0, GROUP_TOKENS, lanes):
+                    weights.store(place, hidden)
         last = (high - 1) // lanes
         with k.range(low // lanes, last + 1, self.vectors) as block:
             # What lies behind the last block is read from it, and hidden.
@@ -199,15 +177,15 @@ class Tile:
         """The scores of 16 tokens."""
         # The lowest end and the highest start: mostly, every query sees every token.
         seen = (tokens + BLOCK_TOKENS <= self.ends[0]) & (tokens >= self._start_of(self.end))
-        place = self.run.softmax.weights + (tokens - base)
+        places = [weights + (tokens - base) for weights in self.weights]
         scores = [total * self.scale for total in sums]
         with self.k.if_else(seen) as (then, otherwise):
             with then:
-                for i, score in enumerate(scores):
-                    place.store(i * GROUP_TOKENS, score)
+                for place, score in zip(places, scores, strict=True):
+                    place.store(0, score)
             with otherwise:
-                for i, score in enumerate(scores):
-                    place.store(i * GROUP_TOKENS, self._hide(i, tokens, score))
+                for i, (place, score) in enumerate(zip(places, scores, strict=True)):
+                    place.store(0, self._hide(i, tokens, score))
 
     def _hide(self, query: int, tokens: Value, scores: Value) -> Value:
         """The scores of 16 tokens, -∞ where a query doesn't see them."""
@@ -249,9 +227,10 @@ class Tile:
         """The columns from `start` on, in vectors of these widths."""
         k, run = self.k, self.run
         offsets = [start + sum(columns[:c]) for c in range(len(columns))]
+        factors = run.softmax.factors + run.place
         sums = [
             [
-                k.variable(f32.x(width), made.vector(at, width) * run.softmax.factors[i])
+                k.variable(f32.x(width), made.vector(at, width) * factors[i])
                 for at, width in zip(offsets, columns, strict=True)
             ]
             for i, made in enumerate(self.made)
@@ -259,6 +238,7 @@ class Tile:
         with k.range(low // BLOCK_TOKENS, (high - 1) // BLOCK_TOKENS + 1) as block:
             values = run.half(block, 1)
             next_keys = self._keys_of_next_group(block) + start * BLOCK_TOKENS
+            row, step = sum(columns), _FETCH_BYTES // next_keys.element.size_in_bytes
             tokens = block * BLOCK_TOKENS
             first, last = maximum(low, tokens), minimum(high, tokens + BLOCK_TOKENS)
 
@@ -268,8 +248,8 @@ class Tile:
                     for at, width in zip(offsets, columns, strict=True)
                 ]
                 place = tokens - base + slot
-                for i, mine in enumerate(sums):
-                    weight = run.softmax.weights[place + i * GROUP_TOKENS]
+                for weights, mine in zip(self.weights, sums, strict=True):
+                    weight = weights[place]
                     for total, vector in zip(mine, vectors, strict=True):
                         total.set(fma(weight.splat(vector.type.lanes), vector, total.value))
 
@@ -278,7 +258,9 @@ class Tile:
                     for slot in range(BLOCK_TOKENS):
                         add(slot)
                         if run.fetches_ahead:
-                            next_keys.prefetch(slot * sum(columns), level=2)
+                            for place in range(slot * row, (slot + 1) * row):
+                                if place % step == 0:
+                                    next_keys.prefetch(place, level=2)
                 with otherwise, k.range(first - tokens, last - tokens) as some:
                     add(some)
         for made, mine in zip(self.made, sums, strict=True):
