@@ -9,6 +9,7 @@ import pytest
 from tests.tiny_models import TinyModels
 
 from crossinfer import LLM
+from crossinfer.core.dtypes import Array
 from crossinfer.core.progress import no_progress
 from crossinfer.engine.scoring import logits_in_chunks
 from crossinfer.engine.sequence import ScoreSequence
@@ -32,7 +33,7 @@ def test_logits_that_nobody_takes_are_not_computed(
     with LLM(tiny_models("tiny-llama"), "cpu", context=256, step_rows=STEP_ROWS) as llm:
         expected = llm.logits(TOKENS)
         most = 0
-        chunks = []
+        chunks: list[Array] = []
         for chunk in logits_in_chunks(llm._engine, TOKENS, no_progress):
             if not chunks:
                 end = time.monotonic() + 10

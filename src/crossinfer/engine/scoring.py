@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from crossinfer.engine.sequence import ScoreSequence
 from crossinfer.engine.stream import next_outcome
 
 
-def logits_in_chunks(engine: Engine, tokens: Sequence[int], progress: Progress) -> Iterator[Array]:
+def logits_in_chunks(
+    engine: Engine, tokens: Sequence[int], progress: Progress
+) -> Generator[Array, None, None]:
     """The logits that follow each of `tokens`, in order: float32 [rows, V] as they come.
 
     Few are computed before they are taken. Whoever ends early cancels the rest. Raises
