@@ -4,7 +4,8 @@
 
 Runs `crossinfer run --max-tokens 1` in processes of its own with a warm cache: plain ones for the
 totals, and as many with clocks in them for the stages (medians). What the stages leave of their
-total is Python between them.
+total is Python between them. Weights are packed beside the stages that follow the device; what is
+told of them is how long the first step still waits for them.
 """
 
 from __future__ import annotations

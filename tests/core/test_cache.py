@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
+import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from crossinfer.core.cache import (
     VERSION,
+    _default_root,
     atomic_write,
     cache_folder,
     keep_entry,
@@ -24,6 +31,44 @@ def test_the_folder_is_private_and_versioned(empty_cache: Path) -> None:
     assert folder == empty_cache / VERSION / "kernels" / "cpu"
     assert (empty_cache / VERSION).stat().st_mode & 0o777 == 0o700
     assert cache_folder("kernels", "cpu") == folder
+
+
+@pytest.mark.parametrize("xdg", [None, "", " ", "/somewhere/else", "relative", " /with spaces "])
+@pytest.mark.parametrize("home", ["/home/somebody", "/"])
+def test_the_default_is_that_of_platformdirs(
+    monkeypatch: pytest.MonkeyPatch, xdg: str | None, home: str
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if xdg is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+    expected = platformdirs.user_cache_dir("crossinfer", appauthor=False)
+    assert _default_root() == Path(expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it asks platformdirs")
+def test_the_default_is_found_without_platformdirs(tmp_path: Path) -> None:
+    code = (
+        "import sys; from crossinfer.core.cache import cache_folder; print(cache_folder());"
+        "assert 'platformdirs' not in sys.modules"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CROSSINFER_")}
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(made.stdout.strip()) == tmp_path / "crossinfer" / VERSION
+
+
+def test_a_folder_that_went_is_made_again(empty_cache: Path) -> None:
+    folder = cache_folder("kernels")
+    shutil.rmtree(empty_cache)
+    assert cache_folder("kernels") == folder
+    assert folder.is_dir()
+    assert stat.S_IMODE((empty_cache / VERSION).stat().st_mode) == 0o700
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

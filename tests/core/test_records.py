@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from crossinfer.core.records import record
+from crossinfer.core import records
+from crossinfer.core.records import entity, record
 
 
 @record
@@ -70,6 +71,13 @@ def as_dataclass(cls: type) -> Any:
     return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
 
 
+@entity
+class Thing:
+    """Not what it says, but which one it is."""
+
+    name: str
+
+
 @record
 class Checked:
     """A value that is looked at."""
@@ -121,7 +129,7 @@ def test_fields_cannot_be_changed() -> None:
 
 
 def test_arguments_are_checked_by_name_and_number() -> None:
-    for _ in range(2):  # the first instance has the constructor made
+    for _ in range(2):  # before and after the constructor is compiled
         with pytest.raises(TypeError, match=r"One.__init__\(\) missing 1 required .* 'value'"):
             One()  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
@@ -129,6 +137,69 @@ def test_arguments_are_checked_by_name_and_number() -> None:
         assert One(value=1) == One(1)
     assert Several(1).third is not Several(1).third
     assert Extended(1, further=4) == Extended(value=1, further=4)
+
+
+def test_many_instances_are_made_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    constructor = records._constructor
+
+    def noting(cls: Any) -> Any:
+        compiled.append(cls.__name__)
+        return constructor(cls)
+
+    monkeypatch.setattr(records, "_constructor", noting)
+
+    @record
+    class Fresh:
+        first: int
+        second: tuple[int, ...] = ()
+        third: list[int] = dataclasses.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            if self.first < 0:
+                raise ValueError(f"{self.first} is negative")
+
+    made = [Fresh(number % 3, third=[number]) for number in range(2 * records._FEW)]
+    assert compiled == ["Fresh"]
+    assert [one.first for one in made] == [number % 3 for number in range(2 * records._FEW)]
+    assert {one.second for one in made} == {()}
+    assert [one.third for one in made] == [[number] for number in range(2 * records._FEW)]
+    assert Fresh(1, third=[1]) == made[1]
+    with pytest.raises(ValueError, match="-1 is negative"):
+        Fresh(-1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "wrong"),
+    [
+        ((), {}, "missing 1 required"),
+        ((1, 2, 3, 4), {}, "takes from 2 to 4 positional arguments but 5 were given"),
+        ((1,), {"first": 1}, "multiple values for argument 'first'"),
+        ((1,), {"fourth": 1}, "unexpected keyword argument 'fourth'"),
+    ],
+)
+def test_the_first_instance_has_its_arguments_checked(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], wrong: str
+) -> None:
+    @record
+    class Fresh:
+        first: int
+        second: tuple[int, ...] = ()
+        third: int = 0
+
+    with pytest.raises(TypeError, match=wrong):
+        Fresh(*arguments, **keywords)
+
+
+def test_an_entity_equals_itself_alone() -> None:
+    made = Thing("a")
+    assert made == made
+    assert made != Thing("a")
+    assert len({made, Thing("a")}) == 2
+    assert repr(made) == "Thing(name='a')"
+    assert dataclasses.replace(made, name="b").name == "b"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.name = "b"  # type: ignore[misc]
 
 
 def test_values_are_looked_at_and_kept() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossinfer.formats import string_array
 from crossinfer.formats.string_array import StringArray
 
 
@@ -43,15 +44,20 @@ def test_an_index_that_is_none(index: int) -> None:
         array_of([b"a", b"b", b"c"])[index]
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 4096])
 @pytest.mark.parametrize(
     ("elements", "bad"),
     [
         ([b"a", b"\xff"], 1),
         ([b"\xc3", b"\xbc"], 0),  # one character, cut between two strings
         ([b"a", b"b", b"\xe2\x82"], 2),
+        ([b"a", "ü".encode(), b"c", b"\xfe", b"e"], 3),
     ],
 )
-def test_text_that_is_no_utf8(elements: list[bytes], bad: int) -> None:
+def test_text_that_is_no_utf8(
+    monkeypatch: pytest.MonkeyPatch, elements: list[bytes], bad: int, at_once: int
+) -> None:
+    monkeypatch.setattr(string_array, "_CHECKED_AT_ONCE", at_once)
     with pytest.raises(UnicodeDecodeError) as caught:
         array_of(elements)
     assert caught.value.start == bad

@@ -206,9 +206,9 @@ def generation_options(args: argparse.Namespace) -> GenerationOptions:
     return cast("GenerationOptions", given)
 
 
-def open_llm(args: argparse.Namespace, progress: Progress) -> LLM:
-    """The model that the options name, loaded; stderr says which layers are where, if not all are
-    on one device.
+def open_llm(args: argparse.Namespace, progress: Progress, *, wait: bool = True) -> LLM:
+    """The model that the options name, loaded (see LLM for `wait`); stderr says which layers are
+    where, if not all are on one device.
 
     Raises what LLM raises.
     """
@@ -222,6 +222,7 @@ def open_llm(args: argparse.Namespace, progress: Progress) -> LLM:
         precision=args.precision,
         gpu_layers=args.gpu_layers,
         stream_layers=args.stream_layers,
+        wait=wait,
         progress=progress,
     )
     if llm.placement is not None:

@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--system needs the chat template, which --raw leaves out")
     is_piped = args.prompt == "-"
     text = read_text(Path("-")).removesuffix("\n") if is_piped else args.prompt
-    with ProgressBars() as bars, options.open_llm(args, bars) as llm:
+    with ProgressBars() as bars, options.open_llm(args, bars, wait=False) as llm:
         stream = _ask(llm, text, args, bars)
+        llm.finish_loading()  # here Ctrl-C ends the process, and below the answer
         generation = receive(stream, bars, show=not args.json)
     if args.json:
         from dataclasses import asdict

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,12 +22,10 @@ def cache_folder(*parts: str) -> Path:
 
     Compiled code that lives here is executed, so nobody else may write to it.
     """
-    root = read_settings().cache
-    if root is None:
-        import platformdirs
-
-        root = Path(platformdirs.user_cache_dir("crossinfer", appauthor=False))
+    root = read_settings().cache or _default_root()
     folder = root.joinpath(VERSION, *parts)
+    if folder in _checked and os.path.isdir(folder):
+        return folder
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # mkdir applies the mode to the last folder only. A folder that may only be read is of use
@@ -38,7 +37,23 @@ def cache_folder(*parts: str) -> Path:
             f"The cache folder {folder} cannot be made ({error.strerror}); "
             "set CROSSINFER_CACHE to a folder that can be written."
         ) from error
+    _checked.add(folder)
     return folder
+
+
+_checked: set[Path] = set()
+"""Folders that this process has made or found with the right mode: a start asks for dozens."""
+
+
+def _default_root() -> Path:
+    """As `platformdirs` has it, whose import takes longer than a start takes to read the cache."""
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if os.path.isabs(base):
+            return Path(base, "crossinfer")
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("crossinfer", appauthor=False))
 
 
 @contextlib.contextmanager
@@ -76,8 +91,13 @@ def keep_entry(path: Path, data: bytes) -> None:
 
 def read_entry(path: Path) -> bytes | None:
     """The data of a cache entry; None if there is none, or it was cut short or damaged."""
+    # With as few calls as it takes: each of dozens of files lets another thread go first.
     try:
-        entry = path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            entry = os.read(handle, os.fstat(handle).st_size)
+        finally:
+            os.close(handle)
     except OSError:
         return None
     size = hashlib.sha256().digest_size

@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.scheduler import ScheduledStep, Scheduler
 from crossinfer.engine.sequence import EngineSequence
-from crossinfer.engine.slice_cut import Bounds
-from crossinfer.engine.slices import SliceGate, SliceResult
 from crossinfer.hal.timer import TimedKernel
+
+if TYPE_CHECKING:
+    from crossinfer.engine.slice_cut import Bounds
+    from crossinfer.engine.slices import SliceGate, SliceResult
 
 
 class _Timeline:

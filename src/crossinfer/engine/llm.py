@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceWarning, RequestError
@@ -24,12 +24,10 @@ from crossinfer.engine.demo_model import find_demo_model
 from crossinfer.engine.device_row import Devices
 from crossinfer.engine.engine import Engine
 from crossinfer.engine.generation import Generation
-from crossinfer.engine.hub import find_model
 from crossinfer.engine.kv_cache import BlockPool
 from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.sampling import SamplingOptions, SamplingParams
 from crossinfer.engine.scheduler import Scheduler
-from crossinfer.engine.scoring import gather_logits, logits_in_chunks, losses_of
 from crossinfer.engine.sequence import GenerationSequence
 from crossinfer.engine.setup import (
     choose_context,
@@ -38,12 +36,10 @@ from crossinfer.engine.setup import (
     make_runner,
     open_devices,
 )
-from crossinfer.engine.slice_cut import Bounds
-from crossinfer.engine.slices import SliceGate, SliceResult
 from crossinfer.engine.stream import Stream
 from crossinfer.engine.token_ids import check_tokens
 from crossinfer.engine.verification import Verifier
-from crossinfer.formats.model_file import open_model_file
+from crossinfer.formats.model_file import ModelFile, open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.timer import TimedKernel
@@ -55,6 +51,9 @@ from crossinfer.text.chat_prompt import chat_template_for, encode_chat, turn_end
 from crossinfer.text.chat_template import ChatTemplate, Message
 from crossinfer.text.model_text import chat_template_source, load_tokenizer
 from crossinfer.text.stops import StopFilter
+
+if TYPE_CHECKING:
+    from crossinfer.engine.slices import SliceGate, SliceResult
 
 DEFAULT_MAX_TOKENS = 512
 
@@ -85,6 +84,7 @@ class LLM:
         stream_layers: bool = False,
         step_rows: int | None = None,
         sliced: bool = False,
+        wait: bool = True,
         progress: Progress = no_progress,
     ) -> None:
         """Load `model`: a GGUF file (the first part of a split one), a Hugging Face folder, or a
@@ -100,25 +100,32 @@ class LLM:
         devices that follow, or with `stream_layers` come to the first one, layer by layer, for each
         step. `step_rows` bounds the tokens of one step, and so the longest kernel run (default:
         what suits the device). `sliced` has the model work only while `step` is called, for hosts
-        with a frame to show.
+        with a frame to show. With `wait=False` weights may still be on their way to a CPU
+        afterwards, so that the first prompt is prepared beside them; see `finish_loading`. Then
+        several threads tell `progress`.
 
         Raises FormatError, TokenizerError, PlanError, RequestError, DeviceError.
         """
         settings = read_settings()
-        path = find_demo_model() if model is None else find_model(model, progress)
+        if model is None:
+            path = find_demo_model()
+        else:
+            from crossinfer.engine.hub import find_model  # as others that not every start needs
+
+            path = find_model(model, progress)
         file = open_model_file(path)
         self._model: Model = load_model(file)
         for warning in self._model.warnings:
             warnings.warn(warning, stacklevel=2)
-        self.tokenizer = load_tokenizer(file)
-        self._template_source = chat_template_source(file)
-        self._template: ChatTemplate | None = None
-        self._turn_ends: frozenset[int] = frozenset()
         self.context = choose_context(self._model, context)
         blocks = ceil_div(self.context, BLOCK_TOKENS)
         verdicts = VerdictStore.default()
         verifier = Verifier(verdicts, enabled=settings.verify, progress=progress)
-        gate = SliceGate() if sliced else None
+        gate: SliceGate | None = None
+        if sliced:
+            from crossinfer.engine.slices import SliceGate
+
+            gate = SliceGate()
         kv_type = choose_kv_dtype(self._model, kv_dtype)
         may_round = choose_precision(precision) == "fast"
         row = open_devices(
@@ -150,6 +157,13 @@ class LLM:
             stream_layers=stream_layers,
         )
         self._runner = RecoverableRunner(row, make, verdicts, verifier, progress)
+        try:
+            self._open_text(file)  # weights are on their way meanwhile
+        except BaseException:
+            self._runner.close()
+            raise
+        if wait:
+            self._runner.finish_loading()
         self._engine = Engine(
             self._runner,
             Scheduler(BlockPool(blocks), step_limits(row.devices, step_rows)),
@@ -158,7 +172,7 @@ class LLM:
             gate=gate,
         )
         # Runs at close, when the object is dropped, or before the interpreter ends.
-        self._close = weakref.finalize(self, self._engine.close)
+        self._close = weakref.finalize(self, _close, self._runner, self._engine)
         try:
             for news in self._runner.take_news():
                 warnings.warn(news, DeviceWarning, stacklevel=2)
@@ -167,6 +181,19 @@ class LLM:
             raise
         if settings.debug >= 1:
             print(self.explain(), file=sys.stderr)
+
+    def finish_loading(self) -> None:
+        """Wait for weights that are still on their way: for a model opened with `wait=False`.
+
+        The first answer does so, too, and raises the same: FormatError, DeviceError.
+        """
+        self._runner.wait_for_weights()
+
+    def _open_text(self, file: ModelFile) -> None:
+        self.tokenizer = load_tokenizer(file)
+        self._template_source = chat_template_source(file)
+        self._template: ChatTemplate | None = None
+        self._turn_ends: frozenset[int] = frozenset()
 
     def generate(
         self,
@@ -271,6 +298,8 @@ class LLM:
             raise RequestError(f"max_dispatches is {max_dispatches}; it must be at least 1.")
         if max_ms is not None and not 0 < max_ms < math.inf:
             raise RequestError(f"max_ms is {max_ms}; it must be above 0 and finite.")
+        from crossinfer.engine.slice_cut import Bounds
+
         seconds = None if max_ms is None else max_ms / 1e3
         return self._engine.let_through(Bounds(max_dispatches, seconds))
 
@@ -295,6 +324,8 @@ class LLM:
 
         Raises RequestError, DeviceError.
         """
+        from crossinfer.engine.scoring import gather_logits, logits_in_chunks
+
         tokens = self._checked(tokens, "text")
         chunks = logits_in_chunks(self._engine, tokens, progress)
         return gather_logits(chunks, len(tokens), self._model.config.vocabulary)
@@ -322,6 +353,8 @@ class LLM:
 
         Raises RequestError, DeviceError (also if the logits are not finite).
         """
+        from crossinfer.engine.scoring import logits_in_chunks, losses_of
+
         tokens = self._checked(tokens, "text")
         return losses_of(tokens, logits_in_chunks(self._engine, tokens, progress))
 
@@ -371,3 +404,8 @@ class LLM:
 
     def _checked(self, tokens: Iterable[int], what: str) -> list[int]:
         return check_tokens(tokens, what, self.context, self._model.config.vocabulary)
+
+
+def _close(runner: RecoverableRunner, engine: Engine) -> None:
+    runner.stop_loading()  # whose end the engine's thread may be waiting for
+    engine.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from crossinfer.core.dtypes import DType
 from crossinfer.engine.batch import ParameterTables
 from crossinfer.engine.layer_stream import LayerStream, last_uses
-from crossinfer.engine.slices import SlicedSegment, SliceGate
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.hal.buffer import Buffer, View
 from crossinfer.hal.kernel import Dispatch, shape_text
@@ -17,6 +17,9 @@ from crossinfer.hal.recording import DispatchCommand, Recording
 from crossinfer.hal.timer import TimedKernel, Timer
 from crossinfer.models.decoder import StepShape
 from crossinfer.plan.plan import Plan, Segment
+
+if TYPE_CHECKING:
+    from crossinfer.engine.slices import SlicedSegment, SliceGate
 
 _RESULT_BYTES = 256
 """An output of up to so many bytes comes to the host with the step: the argmax of 64 rows."""
@@ -203,10 +206,10 @@ class RecordedPlan:
                     data = devices[transfer.source].download(source)
                     devices[transfer.target].write(target, data)
                 given = b"" if segment.device in started else params
-                if isinstance(recording, SlicedSegment):
-                    fence = recording.submit(given)
-                else:
+                if isinstance(recording, Recording):
                     fence = devices[segment.device].submit(recording, given)
+                else:
+                    fence = recording.submit(given)
                 waits.callback(fence.wait)
                 started.add(segment.device)
                 if number == 0:
@@ -239,15 +242,22 @@ class RecordedPlan:
         ]
 
     def _slice(self, segment: Segment, gate: SliceGate) -> SlicedSegment:
+        from crossinfer.engine.slices import SlicedSegment  # few hosts ask for slices
+
         dispatches = [dispatch for _, dispatch in self._dispatches(segment)]
         device = self.plan.devices[segment.device]
         return SlicedSegment(device, dispatches, self._parameters[segment.device], gate)
 
     def _dispatches(self, segment: Segment) -> Iterator[tuple[Node, Dispatch]]:
+        # Layers are alike, and their nodes are lowered once.
+        described: dict[int, tuple[tuple[str, ...], str]] = {}
         for step in segment.steps:
-            names = (*step.node.operand_types(), *step.lowering.scratch)
+            if id(step.lowering) not in described:
+                types = step.node.operand_types()
+                names = (*types, *step.lowering.scratch)
+                described[id(step.lowering)] = names, shape_text(types)
+            names, shape = described[id(step.lowering)]
             views = {name: self._view(step.node, name, segment.device) for name in names}
-            shape = shape_text(step.node.operand_types())
             for dispatch in step.lowering.bind(views, step.node.name, shape):
                 yield step.node, dispatch
 

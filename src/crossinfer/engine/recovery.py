@@ -9,6 +9,7 @@ answer goes on as if nothing had happened.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -50,7 +51,8 @@ class RecoverableRunner:
         """Takes over `row` and makes the runner; devices that are lost meanwhile are made again.
 
         `verifier` is that of the runners that `make_runner` makes. `progress` is told of the first
-        one only: later ones are made in the middle of answers. Raises PlanError, DeviceError.
+        one only: later ones are made in the middle of answers. Weights may still be on their way
+        afterwards; `finish_loading` waits for them. Raises PlanError, DeviceError.
         """
         self._row = row
         self._make_runner = make_runner
@@ -66,7 +68,35 @@ class RecoverableRunner:
         except BaseException:
             row.close()
             raise
-        self._progress = verifier.progress = no_progress
+
+    def finish_loading(self) -> None:
+        """Have the first runner's weights on its devices; those lost meanwhile are made again.
+
+        After an error everything is closed. Raises FormatError, PlanError, DeviceError.
+        """
+        try:
+            try:
+                self._current.finish_loading()
+            except (DeviceLost, OutOfDeviceMemory) as error:
+                self._cope(error, again=False)
+                self._current = self._start(again=False, wait=True)
+        except BaseException:
+            self.close()
+            raise
+        self._progress = self._verifier.progress = no_progress
+
+    def wait_for_weights(self) -> None:
+        """Wait for weights that are on their way; from any thread.
+
+        A device that is lost meanwhile is made again by the next step. Raises FormatError,
+        DeviceError, RequestError.
+        """
+        with contextlib.suppress(DeviceLost):
+            self._current.wait_for_weights()
+
+    def stop_loading(self) -> None:
+        """See `StepRunner.stop_loading`."""
+        self._current.stop_loading()
 
     @property
     def current(self) -> StepRunner:
@@ -118,7 +148,7 @@ class RecoverableRunner:
             with_cache = [d for n, d in enumerate(self._row.devices[:-1]) if plan.states_on(n)]
             self._news.append(str(error))
             self._drop((with_cache or self._row.devices)[0])
-        self._current = self._start(again=True)
+        self._current = self._start(again=True, wait=True)
 
     def take_news(self) -> list[str]:
         """What users should hear of since the last call, in sentences."""
@@ -132,22 +162,31 @@ class RecoverableRunner:
         finally:
             self._row.close()
 
-    def _start(self, *, again: bool) -> StepRunner:
-        """A new runner.
+    def _start(self, *, again: bool, wait: bool = False) -> StepRunner:
+        """A new runner, with its weights on the devices if `wait`.
 
         A device without memory for it is given up if it had it before, or if `auto` took it.
         """
         while True:
             try:
-                return self._make_runner(self._row.devices, self._progress)
-            except DeviceLost as loss:
-                self._handle(loss, None)
-            except OutOfDeviceMemory as error:
-                may_drop = again or self._row.may_start_without
-                if not may_drop or len(self._row.devices) < 2:
-                    raise
-                self._news.append(str(error))
-                self._drop(self._row.devices[0])
+                runner = self._make_runner(self._row.devices, self._progress)
+                if wait:
+                    runner.finish_loading()
+            except (DeviceLost, OutOfDeviceMemory) as error:
+                self._cope(error, again=again)
+            else:
+                return runner
+
+    def _cope(self, error: DeviceLost | OutOfDeviceMemory, *, again: bool) -> None:
+        """After an error of making a runner: prepare another attempt, or raise the error."""
+        if isinstance(error, DeviceLost):
+            self._handle(error, None)
+            return
+        may_drop = again or self._row.may_start_without
+        if not may_drop or len(self._row.devices) < 2:
+            raise error
+        self._news.append(str(error))
+        self._drop(self._row.devices[0])
 
     def _handle(self, loss: DeviceLost, plan: Plan | None) -> None:
         """Open again what is lost, or drop it. `plan` is what ran, if a step did.

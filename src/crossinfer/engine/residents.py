@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 from crossinfer.core.progress import Progress
+from crossinfer.engine.background_load import (
+    BackgroundLoad,
+    load,
+    stored_bytes,
+)
 from crossinfer.engine.layer_stream import LayerStream
-from crossinfer.graph.graph import Tensor
+from crossinfer.graph.graph import Graph, Tensor
 from crossinfer.hal.buffer import Buffer
+from crossinfer.hal.device import Device
 from crossinfer.models.model import Model
 from crossinfer.plan.plan import Plan
 
@@ -23,20 +28,49 @@ class Residents:
         self.state_devices: dict[str, int] = {}
         """Where each KV cache is, for it cannot move."""
         self.stream: LayerStream | None = None
+        self._coming: BackgroundLoad | None = None
+        """What goes to the first device already."""
+
+    def begin(self, graph: Graph, device: Device, progress: Progress) -> None:
+        """Start to load what `graph` needs to the first device, which loads in the background.
+
+        `finish` waits for it, `free` gives it up. Raises DeviceError.
+        """
+        constants = list(graph.constants.values())
+        self._coming = BackgroundLoad(self._model, device, constants, progress)
+
+    @property
+    def coming(self) -> BackgroundLoad | None:
+        """What `begin` started, until `finish` has waited for it."""
+        return self._coming
+
+    def finish(self) -> None:
+        """Wait for what `begin` started. Raises FormatError, DeviceError, RequestError."""
+        if self._coming is None:
+            return
+        try:
+            taken = self._coming.take()
+        finally:
+            self._coming = None
+        self.buffers |= {(name, 0): buffer for name, buffer in taken.items()}
+        self._model.release_files()
 
     def bring(self, plan: Plan, progress: Progress) -> None:
-        """Have all that `plan` needs on its devices. `progress` counts bytes of weights.
+        """Have all that `plan` needs on its devices, but for what is on its way already.
 
-        Raises FormatError, DeviceError.
+        `progress` counts bytes of weights. Raises FormatError, DeviceError.
         """
+        present = set(self.buffers)
+        if self._coming is not None:
+            present |= {(name, 0) for name in self._coming.names}
         kept = [
             (number, tensor)
             for number in range(len(plan.devices))
             for tensor in plan.constants_on(number)
-            if (tensor.name, number) not in self.buffers
+            if (tensor.name, number) not in present
         ]
         streamed = _streamed(plan) if self.stream is None else []
-        total = sum(_stored_bytes(tensor) for _, tensor in (*kept, *streamed))
+        total = sum(stored_bytes(tensor) for _, tensor in (*kept, *streamed))
         done = 0
         brought: dict[tuple[str, int], Buffer] = {}
         stream: LayerStream | None = None
@@ -48,12 +82,8 @@ class Residents:
                 }
                 for number, tensor in kept:
                     progress("Loading weights", done, total)
-                    data, kind = self._model.constant(tensor), tensor.type
-                    check = functools.partial(self._model.check_finite, tensor, data)
-                    brought[tensor.name, number] = loaders[number].add(
-                        data, kind.shape, kind.storage, kind.role, tensor.name, check
-                    )
-                    done += _stored_bytes(tensor)
+                    brought[tensor.name, number] = load(loaders[number], self._model, tensor)
+                    done += stored_bytes(tensor)
             if streamed:
                 stream = LayerStream(plan.devices[0], plan.slots)
                 for layer, tensor in streamed:
@@ -61,7 +91,7 @@ class Residents:
                     data = self._model.constant(tensor)
                     self._model.check_finite(tensor, data)
                     stream.put(layer, tensor, data)
-                    done += _stored_bytes(tensor)
+                    done += stored_bytes(tensor)
         except BaseException:
             for buffer in brought.values():
                 buffer.free()
@@ -73,7 +103,13 @@ class Residents:
         if total:
             progress("Loading weights", done, total)
             self._model.release_files()
-        self._make_states(plan)
+        for number, device in enumerate(plan.devices):
+            for tensor in plan.states_on(number):
+                if (tensor.name, number) not in present:
+                    kind = tensor.type
+                    buffer = device.alloc(kind.shape, kind.storage, kind.role, tensor.name)
+                    self.buffers[tensor.name, number] = buffer
+                    self.state_devices[tensor.name] = number
 
     def memory(self) -> dict[str, int]:
         """Bytes of `weights`, `kv` and `streamed`; see `StepRunner.memory`."""
@@ -86,21 +122,15 @@ class Residents:
 
     def free(self) -> None:
         """Give all memory back."""
+        if self._coming is not None:
+            self._coming.cancel()
+            self._coming = None
         for buffer in self.buffers.values():
             buffer.free()
         self.buffers.clear()
         if self.stream is not None:
             self.stream.free()
             self.stream = None
-
-    def _make_states(self, plan: Plan) -> None:
-        for number, device in enumerate(plan.devices):
-            for tensor in plan.states_on(number):
-                if (tensor.name, number) not in self.buffers:
-                    kind = tensor.type
-                    buffer = device.alloc(kind.shape, kind.storage, kind.role, tensor.name)
-                    self.buffers[tensor.name, number] = buffer
-                    self.state_devices[tensor.name] = number
 
 
 def _streamed(plan: Plan) -> list[tuple[int, Tensor]]:
@@ -110,7 +140,3 @@ def _streamed(plan: Plan) -> list[tuple[int, Tensor]]:
         for layer, arena in plan.slots.items()
         for name in arena.regions
     ]
-
-
-def _stored_bytes(tensor: Tensor) -> int:
-    return tensor.type.storage.bytes_for(tensor.type.shape)

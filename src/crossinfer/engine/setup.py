@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import RequestError
@@ -11,7 +12,6 @@ from crossinfer.core.settings import PRECISIONS, read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import step_limits
 from crossinfer.engine.device_row import AUTO, Choice, DeviceRow, Devices, open_row
-from crossinfer.engine.slices import SliceGate
 from crossinfer.engine.step import StepRunner, step_shape
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
@@ -21,6 +21,9 @@ from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model
 from crossinfer.plan.fit import fit_split
 from crossinfer.plan.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from crossinfer.engine.slices import SliceGate
 
 DEFAULT_CONTEXT = 4096
 

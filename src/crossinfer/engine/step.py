@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch, BatchLimits
 from crossinfer.engine.recorded_plan import RecordedPlan, nothing_else
 from crossinfer.engine.residents import Residents
-from crossinfer.engine.slices import SliceGate
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
+from crossinfer.graph.graph import Graph
 from crossinfer.hal.device import Device
 from crossinfer.hal.info import DeviceKind
 from crossinfer.hal.timer import TimedKernel
@@ -28,6 +29,9 @@ from crossinfer.models.decoder import StepShape
 from crossinfer.models.model import Model
 from crossinfer.plan.fit import fit_split
 from crossinfer.plan.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from crossinfer.engine.slices import SliceGate
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
@@ -51,7 +55,7 @@ class StepRunner:
     """Runs batches of one model on a row of devices, most preferred first.
 
     The first batch of a bucket is planned and recorded, later ones replay. Used by one thread, but
-    for `plan` and `memory`, which any thread may ask for, also after the end.
+    for `plan` and `memory`, which any thread may ask for, also after the end, and where it is said.
     """
 
     def __init__(
@@ -72,11 +76,14 @@ class StepRunner:
     ) -> None:
         """Plans the smallest bucket and uploads the weights. Raises PlanError, DeviceError.
 
+        A device that loads in the background may still be at it afterwards; `finish_loading` waits
+        for it.
+
         `context` is the longest sequence, `kv_blocks` the size of the cache without the padding
         block. `first_layers` is how many layers the first device keeps (None: as many as fit);
         `stream_layers` has the others streamed to it, rather than given to the devices that follow.
         `verifier` looks at the kernels of each plan first; None trusts them. `gate` lets steps
-        through in pieces. `progress` counts the kernels that are prepared, then bytes of weights.
+        through in pieces. `progress` counts the kernels that are prepared, and bytes of weights.
         """
         self.limits = limits
         """The largest batch for which there is memory."""
@@ -102,14 +109,43 @@ class StepRunner:
         )
         self._trace_commands = read_settings().debug >= 3
         self._progress = progress
+        smallest = self._shape(1, 1, 1)
         try:
-            self._plan = self._record(self._shape(1, 1, 1)).plan
+            graph = model.graph(smallest)
+            self._begin_loading(graph)
+            self._plan = self._record(smallest, graph).plan
             if gate is not None:
                 self._verify_all(limits.rows)
         except BaseException:
             self.close()  # the devices may be the caller's, who goes on with them
             raise
         self._progress = no_progress
+
+    def finish_loading(self) -> None:
+        """Wait for weights that are on their way; a step does it, too. After an error all is freed.
+
+        Raises FormatError, DeviceError, RequestError.
+        """
+        if self._residents.coming is None:
+            return
+        try:
+            self._residents.finish()
+        except BaseException:
+            self.close()
+            raise
+        self._memory = self._measured()
+
+    def wait_for_weights(self) -> None:
+        """As `finish_loading`, but from any thread, and without consequences."""
+        coming = self._residents.coming
+        if coming is not None:
+            coming.wait()
+
+    def stop_loading(self) -> None:
+        """From any thread, before the runner is closed: don't wait for weights any longer."""
+        coming = self._residents.coming
+        if coming is not None:
+            coming.stop()
 
     @property
     def plan(self) -> Plan:
@@ -130,6 +166,7 @@ class StepRunner:
         `meanwhile` is called once a device is busy with the step; not if none ever is.
         """
         recorded = self._find(batch)
+        self.finish_loading()
         self._plan = recorded.plan
         params = recorded.tables.fill(batch)
         kernels: list[TimedKernel] = []
@@ -185,17 +222,22 @@ class StepRunner:
             recorded = self._recorded[shape]
         else:
             self._last = None  # its bucket may be given up
-            recorded = self._record(shape)
+            recorded = self._record(shape, self._model.graph(shape))
         self._last = sizes, recorded
         return recorded
 
     def _verify_all(self, most_rows: int) -> None:
         """Verify the kernels of every bucket now, since that can't be cut into slices later."""
         for shape in dict.fromkeys(self._shape(rows, 1, 1) for rows in range(1, most_rows + 1)):
-            self._settled_plan(shape)
+            self._settled_plan(self._model.graph(shape))
 
-    def _settled_plan(self, shape: StepShape) -> Plan:
-        graph = self._model.graph(shape)
+    def _begin_loading(self, graph: Graph) -> None:
+        """Start with the weights before there is a plan, where all of them go to one device."""
+        device = self._devices[0]
+        if len(self._devices) == 1 and device.loads_in_background and not self._split.streamed:
+            self._residents.begin(graph, device, self._progress)
+
+    def _settled_plan(self, graph: Graph) -> Plan:
         return self._verifier.settle(
             lambda: make_plan(
                 graph,
@@ -207,8 +249,8 @@ class StepRunner:
             )
         )
 
-    def _record(self, shape: StepShape) -> RecordedPlan:
-        plan = self._settled_plan(shape)
+    def _record(self, shape: StepShape, graph: Graph) -> RecordedPlan:
+        plan = self._settled_plan(graph)
         self._residents.bring(plan, self._progress)
         self._forget(keep=_MAX_RECORDED - 1)
         try:
@@ -221,6 +263,7 @@ class StepRunner:
         self._recorded[shape] = recorded
         self._memory = self._measured()
         if self._trace_commands:
+            self.finish_loading()
             print(f"commands of {shape}:\n{recorded.describe()}", file=sys.stderr)
         return recorded
 

@@ -80,6 +80,10 @@ class BlockFormat:
     signed: bool = False
     """Codes are stored in two's complement; adding `zero` makes them unsigned."""
 
+    def __hash__(self) -> int:
+        # Of all fields it takes long, and the label tells formats apart.
+        return hash(self.label)
+
     @property
     def groups(self) -> int:
         """Groups in a block."""

@@ -9,12 +9,12 @@ specification, `docs/gguf.md` of ggml.
 
 from __future__ import annotations
 
-import dataclasses
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 from crossinfer.core.errors import shown
-from crossinfer.core.records import record
+from crossinfer.core.records import entity, record
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.ggml_types import STORAGE_BY_ID, type_name
 from crossinfer.formats.gguf_metadata import (
@@ -38,9 +38,11 @@ _MAX_ENTRIES = 1 << 15
 # without name.
 _MIN_KEY_BYTES = 8 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+_SHAPE_TYPE_OFFSET = [struct.Struct(f"<{count}QIQ") for count in range(_MAX_DIMENSIONS + 1)]
+"""What follows a number of dimensions."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class GGUFFile:
     """An open GGUF file. `tensors` are views of the mapped file, in the file's order.
 
@@ -120,19 +122,30 @@ class _Description:
     size: int
 
 
+class _Tensor:
+    """A tensor as messages name it. Put together when one is needed: hundreds are read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"tensor {shown(self._name)}"
+
+
 def _read_description(cursor: Cursor, index: int) -> _Description:
     name = cursor.string(f"the name of tensor {index}")
-    what = f"tensor {shown(name)}"
-    dimensions = cursor.u32(f"the number of dimensions of {what}")
+    what = _Tensor(name)
+    dimensions = cursor.u32(what)
     if not 1 <= dimensions <= _MAX_DIMENSIONS:
         cursor.fail(
             f"{what} has {dimensions} dimensions; 1 to {_MAX_DIMENSIONS} are possible; "
             f"{DOWNLOAD_AGAIN}"
         )
-    shape = tuple(cursor.u64(f"the shape of {what}") for _ in range(dimensions))[::-1]
+    rest = _SHAPE_TYPE_OFFSET[dimensions]
+    *inner_first, number, offset = rest.unpack(cursor.take(rest.size, what))
+    shape = tuple(inner_first[::-1])
     if 0 in shape:
         cursor.fail(f"{what} has the shape {shape}, which holds nothing; {DOWNLOAD_AGAIN}")
-    number = cursor.u32(f"the type of {what}")
     if number not in STORAGE_BY_ID:
         cursor.fail(
             f"{what} is stored as {type_name(number)}, which is not supported; take a file with "
@@ -144,7 +157,6 @@ def _read_description(cursor: Cursor, index: int) -> _Description:
             f"{what} has rows of {shape[-1]} elements, but {storage.label.upper()} stores whole "
             f"blocks of {storage.block_elements}; {DOWNLOAD_AGAIN}"
         )
-    offset = cursor.u64(f"the offset of {what}")
     return _Description(name, shape, storage, offset, storage.bytes_for(shape))
 
 

@@ -63,8 +63,11 @@ class Cursor:
         """Raise FormatError for this file. `problem` is a clause: what, where, what to do."""
         raise FormatError(f"{self.path}: {problem}.")
 
-    def need(self, count: int, size: int, what: str) -> None:
-        """Check that `count` things of at least `size` bytes can follow, before any is read."""
+    def need(self, count: int, size: int, what: object) -> None:
+        """Check that `count` things of at least `size` bytes can follow, before any is read.
+
+        Where something is missing, the message names it as str(what) does.
+        """
         rest = self.data.nbytes - self.at
         if count * size > rest:
             self.fail(
@@ -72,16 +75,16 @@ class Cursor:
                 f"{self.at}; {DOWNLOAD_AGAIN}"
             )
 
-    def take(self, size: int, what: str) -> memoryview:
+    def take(self, size: int, what: object) -> memoryview:
         """The next `size` bytes."""
         self.need(1, size, what)
         start, self.at = self.at, self.at + size
         return self.data[start : self.at]
 
-    def u32(self, what: str) -> int:
+    def u32(self, what: object) -> int:
         return int.from_bytes(self.take(4, what), "little")
 
-    def u64(self, what: str) -> int:
+    def u64(self, what: object) -> int:
         return int.from_bytes(self.take(8, what), "little")
 
     def string(self, what: str) -> str:
@@ -119,18 +122,20 @@ class Cursor:
         A length field below 65536 ends with six zeros, and text has none. Positions found that way
         are right if each string ends where the next begins; otherwise None.
         """
-        window = np.frombuffer(self.data[self.at : self.at + 32 * count], dtype=np.uint8)
-        if window.size < 9:
-            return None
-        begins = np.flatnonzero((window[7:-1] == 0) & (window[8:] != 0))
-        for byte in range(2, 7):
-            begins = begins[window[begins + byte] == 0]
-        begins = begins[:count]
-        ends = begins + 8 + window[begins] + 256 * window[begins + 1].astype(np.int64)
-        if len(begins) < count or begins[0] != 0 or (ends[:-1] != begins[1:]).any():
-            return None
-        ends += self.at
-        return ends if ends[-1] <= self.data.nbytes else None
+        # In most files the strings are short, and two zeros before a byte that is none tell enough.
+        for bytes_each, zeros in ((20, 2), (32, 6)):
+            window = np.frombuffer(self.data[self.at : self.at + bytes_each * count], np.uint8)
+            if window.size < 9:
+                return None
+            begins = np.flatnonzero((window[7:-1] == 0) & (window[8:] != 0))
+            for byte in range(8 - zeros, 7):
+                begins = begins[window[begins + byte] == 0]
+            begins = begins[:count]
+            ends = begins + 8 + window[begins] + 256 * window[begins + 1].astype(np.int64)
+            if len(begins) == count and begins[0] == 0 and (ends[:-1] == begins[1:]).all():
+                ends += self.at
+                return ends if ends[-1] <= self.data.nbytes else None
+        return None
 
     def _string_ends(self, count: int, what: str) -> Array:
         """Where each of the next `count` strings ends."""

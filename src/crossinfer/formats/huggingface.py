@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from crossinfer.core.errors import FormatError, shown
+from crossinfer.core.records import entity
 from crossinfer.formats.json_file import read_object, read_object_if_any, read_small_file
 from crossinfer.formats.safetensors import SafetensorsFile
 from crossinfer.formats.tensors import StoredTensor
@@ -16,7 +16,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class HuggingFaceFolder:
     """An open model folder. What the folder lacks is None, except config.json and the weights.
 

@@ -11,7 +11,6 @@ file through NumPy, which has no such type.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from crossinfer.core.cache import atomic_write
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import FormatError, shown
+from crossinfer.core.records import entity
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.json_file import parse_object
 from crossinfer.formats.other_files import SHOWN, what_it_is
@@ -33,7 +33,7 @@ _MAX_HEADER_BYTES = 8_000_000
 _METADATA = "__metadata__"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class SafetensorsFile:
     """An open safetensors file. `tensors` are views of the mapped file, in the header's order."""
 

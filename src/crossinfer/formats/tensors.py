@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+import ctypes
 import functools
 import mmap
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from crossinfer.core.dtypes import Array, DType, encode_scalars
 from crossinfer.core.errors import FormatError
+from crossinfer.core.records import entity
 from crossinfer.formats.blocks import StorageType, dequantize
 from crossinfer.formats.table_formats import FileType, TableFormat, as_blocks, convert
 
@@ -82,8 +82,17 @@ def _advise(advice: str, parts: Iterable[object]) -> None:
     for file, start, end in _extents(parts):
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         if end - start >= _GAP_BYTES:
-            with contextlib.suppress(OSError):
-                file.madvise(number, first, end - first)
+            _system_madvise()(_address(file) + first, end - first, number)
+
+
+@functools.cache
+def _system_madvise() -> Callable[[int, int, int], int]:
+    """The C library's. That of `mmap` keeps other threads from running meanwhile: a millisecond for
+    some megabytes.
+    """
+    call = ctypes.CDLL(None).madvise
+    call.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return cast(Callable[[int, int, int], int], call)
 
 
 def _extents(parts: Iterable[object]) -> Iterator[tuple[_MappedFile, int, int]]:
@@ -116,7 +125,7 @@ def _address(memory: mmap.mmap | memoryview) -> int:
     return address
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class StoredTensor:
     """One tensor of a model file.
 
@@ -162,7 +171,7 @@ class StoredTensor:
             return dequantize(self.load(), self.loaded_as, self.shape)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class TensorSource:
     """A tensor to be written, whose bytes are produced when the writer gets to it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import PlanError
@@ -23,6 +23,10 @@ class GraphBuilder:
         self._tensors: dict[Source, dict[str, Tensor]] = {source: {} for source in Source}
         self._nodes: list[Node] = []
         self._outputs: dict[str, Tensor] = {}
+        # The layers of a model are alike: equal types are one object, and nodes that are like an
+        # earlier one in op and types are not checked and inferred again.
+        self._types: dict[Operand, Operand] = {}
+        self._inferred: dict[tuple[object, ...], dict[str, Operand]] = {}
         self.scope = ""
         self.layer: int | None = None
 
@@ -54,13 +58,11 @@ class GraphBuilder:
     def apply(self, name: str, op: Op, **inputs: Tensor | None) -> dict[str, Tensor]:
         """The outputs of `op`; inputs that are None are left out. Raises PlanError."""
         given = {operand: tensor for operand, tensor in inputs.items() if tensor is not None}
-        types = {operand: tensor.type for operand, tensor in given.items()}
         name = f"{self.scope}{name}"
-        try:
-            op.check(types)
-            made = op.infer(types)
-        except PlanError as error:
-            raise PlanError(f"{name}: {error}") from None
+        key = (op, *given, *[id(tensor.type) for tensor in given.values()])
+        made = self._inferred.get(key)
+        if made is None:
+            made = self._inferred[key] = self._infer(name, op, given)
         outputs = {
             operand: Tensor(f"{name}.{operand}", type_, Source.NODE)
             for operand, type_ in made.items()
@@ -87,9 +89,18 @@ class GraphBuilder:
                     )
         return graph
 
+    def _infer(self, name: str, op: Op, given: Mapping[str, Tensor]) -> dict[str, Operand]:
+        types = {operand: tensor.type for operand, tensor in given.items()}
+        try:
+            op.check(types)
+            made = op.infer(types)
+        except PlanError as error:
+            raise PlanError(f"{name}: {error}") from None
+        return {operand: self._types.setdefault(type_, type_) for operand, type_ in made.items()}
+
     def _add(self, name: str, type_: Operand, source: Source) -> Tensor:
         if name in self._tensors[source]:
             raise PlanError(f"The graph has two tensors of the name {name}.")
-        tensor = Tensor(name, type_, source)
+        tensor = Tensor(name, self._types.setdefault(type_, type_), source)
         self._tensors[source][name] = tensor
         return tensor

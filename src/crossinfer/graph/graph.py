@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 from collections.abc import Mapping
 
-from crossinfer.core.records import record
+from crossinfer.core.records import entity, record
 from crossinfer.graph.op import Op
 from crossinfer.hal.kernel import Operand
 
@@ -25,7 +24,7 @@ class Source(enum.Enum):
     """Made by a node of the graph."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class Tensor:
     """A value in a graph. Compared by identity, never by contents."""
 
@@ -37,7 +36,7 @@ class Tensor:
         return f"{self.name}: {self.type}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class Node:
     """One op applied to tensors, by operand name."""
 

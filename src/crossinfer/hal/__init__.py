@@ -30,7 +30,8 @@ what is submitted: the caller waits for what uses the view before, and for the c
 it submits what uses it after. `download` and `write` don't wait for such copies; `close` does.
 
 **Loading.** What a `loader` brings is there when it is left; until then the device may read the
-data given, and nothing else touches the buffers.
+data given, and nothing else touches the buffers. A loader belongs to one thread; only `stop` may be
+called from any. Where the device `loads_in_background`, other threads record and submit meanwhile.
 
 **Recordings** are immutable and refer to buffers, not to contents; replaying one costs no
 recording. A recording may be in flight once. A buffer may not be freed while a recording in flight

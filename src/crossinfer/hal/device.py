@@ -404,7 +404,7 @@ class Device(DeviceHooks):
 
 
 def _check_shape(shape: Sequence[int], dtype: StorageType, label: str) -> None:
-    if not shape or any(size < 1 for size in shape):
+    if not shape or min(shape) < 1:
         raise InvalidUse(
             f"{label or 'A buffer'} was asked for with the shape {tuple(shape)}; "
             "sizes are at least 1."

@@ -38,30 +38,35 @@ class HazardTracker:
     """
 
     def __init__(self) -> None:
-        self._since_barrier: dict[Buffer, list[Binding]] = {}
+        self._since_barrier: dict[Buffer, list[tuple[int, int, bool]]] = {}
+        """Ranges from first byte to end, and whether they were written: a recording has thousands.
+        """
 
     def before(self, bindings: Sequence[Binding]) -> Barrier | None:
         """The barrier that a command with these bindings needs before it, if any; records it."""
-        hazards = tuple(
-            Hazard(kind, binding.view)
-            for binding in bindings
-            for earlier in self._since_barrier.get(binding.view.buffer, ())
-            if (kind := _conflict(earlier, binding)) is not None
-        )
+        since = self._since_barrier
+        hazards: list[Hazard] = []
+        touched: list[tuple[Buffer, tuple[int, int, bool]]] = []
+        for binding in bindings:
+            view, writes = binding.view, binding.writes
+            first = view.offset
+            end = first + view.size
+            touched.append((view.buffer, (first, end, writes)))
+            for earlier_first, earlier_end, was_written in since.get(view.buffer, ()):
+                if (writes or was_written) and first < earlier_end and earlier_first < end:
+                    hazards.append(Hazard(_kind(was_written, binding), view))
         if hazards:
             self.clear()
-        for binding in bindings:
-            self._since_barrier.setdefault(binding.view.buffer, []).append(binding)
-        return Barrier(hazards) if hazards else None
+        for buffer, extent in touched:
+            since.setdefault(buffer, []).append(extent)
+        return Barrier(tuple(hazards)) if hazards else None
 
     def clear(self) -> None:
         """Everything so far has finished (a timestamp drained the queue)."""
         self._since_barrier.clear()
 
 
-def _conflict(earlier: Binding, later: Binding) -> HazardKind | None:
-    if not (earlier.writes or later.writes) or not earlier.view.overlaps(later.view):
-        return None
-    if earlier.writes:
-        return HazardKind.READ_AFTER_WRITE if later.reads else HazardKind.WRITE_AFTER_WRITE
-    return HazardKind.WRITE_AFTER_READ
+def _kind(was_written: bool, later: Binding) -> HazardKind:
+    if not was_written:
+        return HazardKind.WRITE_AFTER_READ
+    return HazardKind.READ_AFTER_WRITE if later.reads else HazardKind.WRITE_AFTER_WRITE

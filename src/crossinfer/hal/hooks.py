@@ -43,6 +43,10 @@ class DeviceHooks(abc.ABC):
     """
     fusions: frozenset[str] = frozenset()
     """The fusion patterns of the plan that pay on this device."""
+    loads_in_background: bool = False
+    """What a loader brings is packed by the device itself, while other threads of the host go on:
+    also those that record and submit.
+    """
 
     @abc.abstractmethod
     def lower(self, op: OpDescription, operands: Mapping[str, Operand]) -> Sequence[Lowering]:

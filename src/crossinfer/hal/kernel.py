@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol
 
-from crossinfer.core.records import record
+from crossinfer.core.records import entity, record
 from crossinfer.formats.activations import Rounding
 from crossinfer.formats.blocks import StorageType
 from crossinfer.hal.buffer import Access, Binding, Role, View
@@ -18,7 +18,7 @@ MAX_CONSTANT_BYTES = 128
 Grid = tuple[int, int, int]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class Kernel:
     """A compiled function of one device. `name` tells family and variant, as `linear[q4_1]`.
 

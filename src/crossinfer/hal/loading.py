@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from crossinfer.hal.device import Device
 
 
+class LoadingStoppedError(Exception):
+    """What `Loader.stop` has the loading thread's calls raise."""
+
+
 class Loader:
-    """Made by `Device.loader`; used by one thread, as a context manager.
+    """Made by `Device.loader`; used by one thread, but for `stop`, as a context manager.
 
     This one, which most devices have, brings one tensor after the other.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._stopped = False
 
     def add(
         self,
@@ -36,8 +41,10 @@ class Loader:
 
         `check` raises if the tensor's numbers are of no use. A device that looks at them itself
         calls it only for those that it found to be NaN or infinite, perhaps later. `data` stays as
-        it is until then. Raises what `check` does, OutOfDeviceMemory, DeviceLost, InvalidUse.
+        it is until then. Raises what `check` does, OutOfDeviceMemory, DeviceLost, InvalidUse, and
+        LoadingStoppedError.
         """
+        self.check_going()
         check()
         return self._device.upload(data, shape, dtype, role, label)
 
@@ -46,6 +53,15 @@ class Loader:
 
     def abandon(self) -> None:
         """After an error: wait until the device touches none of the data and buffers any more."""
+
+    def stop(self) -> None:
+        """From any thread: begin nothing more, so that the loading thread comes back soon."""
+        self._stopped = True
+
+    def check_going(self) -> None:
+        """Raises LoadingStoppedError after `stop`."""
+        if self._stopped:
+            raise LoadingStoppedError
 
     def __enter__(self) -> Self:
         return self

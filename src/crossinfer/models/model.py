@@ -32,7 +32,6 @@ from crossinfer.models.gguf_config import (
 )
 from crossinfer.models.registry import find_architecture
 from crossinfer.models.rope import rope_table
-from crossinfer.models.surplus import ignored_note, is_extra_head
 
 if TYPE_CHECKING:
     from crossinfer.formats.huggingface import HuggingFaceFolder
@@ -61,8 +60,11 @@ class Model:
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is not as the file has it, the warnings included."""
         notes, warnings = conversion_notes(self.weights.values())
-        ignored = ignored_note(self.ignored)
-        return (*warnings, *notes, *([ignored] if ignored else ()))
+        if not self.ignored:
+            return (*warnings, *notes)
+        from crossinfer.models.surplus import ignored_note  # as below
+
+        return (*warnings, *notes, ignored_note(self.ignored))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,6 +119,10 @@ class Model:
         """
         probe = StepShape(1, 1, 1, 1, 2, DType.F16, 1)
         surplus = self.weights.keys() - self.graph(probe).constants.keys()
+        if not surplus:
+            return self
+        from crossinfer.models.surplus import is_extra_head  # few models have any
+
         unknown = {name for name in surplus if not is_extra_head(name)}
         if self.config.tied_embeddings:
             unknown.discard(_HEAD)  # some checkpoints store the tied table twice

@@ -27,11 +27,9 @@ def is_extra_head(name: str) -> bool:
     return _KNOWN.fullmatch(name) is not None
 
 
-def ignored_note(names: Iterable[str]) -> str | None:
-    """What to tell about tensors that are left out; None if there are none."""
+def ignored_note(names: Iterable[str]) -> str:
+    """What to tell about tensors that are left out."""
     ordered = sorted(names)
-    if not ordered:
-        return None
     listed = ", ".join(ordered[:_SHOWN]) + (", …" if len(ordered) > _SHOWN else "")
     return (
         f"Ignored, since generating text does not use them: {count(ordered, 'tensor')}, {listed}."

@@ -24,13 +24,16 @@ class KernelSelector:
 
     def select(self, node: Node, device: int) -> Lowering | None:
         """The best lowering of `node` on `devices[device]` whose kernels may be used."""
-        if (node, device) not in self._of_node:
+        known = node, device
+        if known not in self._of_node:
+            # Types by identity: those of a graph are one object where they are equal, and live as
+            # long as the nodes that are remembered here.
             types = node.operand_types()
-            key = (device, node.op, *types.items())
+            key = (device, node.op, *types, *map(id, types.values()))
             if key not in self._selected:
                 self._selected[key] = self._best(node.op, types, self.devices[device])
-            self._of_node[node, device] = self._selected[key]
-        return self._of_node[node, device]
+            self._of_node[known] = self._selected[key]
+        return self._of_node[known]
 
     def _best(self, op: Op, types: Operands, device: Device) -> Lowering | None:
         shape = shape_text(types)

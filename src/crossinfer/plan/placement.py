@@ -85,6 +85,8 @@ def choose_device(
 
 
 def _pinned_device(group: Sequence[Node], pinned: Mapping[str, int]) -> int | None:
+    if not pinned:
+        return None
     states = (tensor.name for tensor in owned_tensors(group) if tensor.source is Source.STATE)
     return next((pinned[name] for name in states if name in pinned), None)
 
@@ -93,10 +95,10 @@ def node_groups(graph: Graph) -> list[list[Node]]:
     """The nodes in order, those that touch one state together."""
     groups: list[list[Node]] = []
     by_state: dict[Tensor, list[Node]] = {}
-    roots = storage_roots(graph)
+    state_of = {t: r for t, r in storage_roots(graph).items() if r.source is Source.STATE}
     for node in graph.nodes:
         tensors = (*node.inputs.values(), *node.outputs.values())
-        states = {roots[t] for t in tensors if roots[t].source is Source.STATE}
+        states = {state_of[t] for t in tensors if t in state_of}
         known = [by_state[state] for state in states if state in by_state]
         group = known[0] if known else []
         if not known:

@@ -173,7 +173,10 @@ def _special_ids(metadata: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 
 def _of_type(types: Array, *wanted: int) -> list[int]:
-    ids: list[int] = np.flatnonzero(np.isin(types, wanted)).tolist()
+    found = types == wanted[0]
+    for other in wanted[1:]:
+        found |= types == other
+    ids: list[int] = np.flatnonzero(found).tolist()
     return ids
 
 

@@ -21,7 +21,8 @@ from crossinfer.formats.blocks import BLOCK_FORMATS, StorageType
 from crossinfer.formats.finite import first_not_finite
 from crossinfer.formats.table_formats import Q8_32
 from crossinfer.formats.tensors import map_file
-from crossinfer.hal.buffer import Buffer, Role
+from crossinfer.hal.buffer import Buffer, Role, View
+from crossinfer.hal.loading import LoadingStoppedError
 from crossinfer.verify.data import random_stored
 
 SCALARS = (DType.F32, DType.F16, DType.BF16)
@@ -228,6 +229,32 @@ def test_who_does_not_wait_at_all_loses_the_device(
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_one_that_is_stopped_begins_nothing(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = 2000, 256
+    stored = random_stored(np.random.default_rng(), DType.F16, shape)
+    submit, submitted = device._queue.submit, [0]
+
+    def counted(packets: Array) -> None:
+        submitted[0] += 1
+        if submitted[0] == 2:
+            loader.stop()
+        submit(packets)
+
+    monkeypatch.setattr(device._queue, "submit", counted)
+    loader = device.loader()
+    with pytest.raises(LoadingStoppedError), loader:
+        loader.add(stored, shape, DType.F16, Role.WEIGHT, "w", no_check)
+    assert submitted == [2]
+    assert device.memory_in_use == 0
+    with pytest.raises(LoadingStoppedError):
+        loader.add(stored[:, 0].copy(), shape[:1], DType.F16, Role.PLAIN, "bias", no_check)
+    assert device.memory_in_use == 0
+    assert device.lost is None
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_threads_load_at_the_same_time(device: CpuDevice) -> None:
     shape = 700, 256
     stored = random_stored(np.random.default_rng(), DType.F16, shape)
@@ -271,3 +298,21 @@ def test_freed_weights_take_no_memory(closes: bool) -> None:
             for buffer in buffers:
                 buffer.free()
         assert resident() < before + 5_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+def test_a_cache_takes_memory_for_what_is_written() -> None:
+    """Not a large page for the first block of each layer."""
+
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    shape = 257, 2, 3, 16, 64  # 3 MB
+    with CpuDevice(threads=1) as device:
+        before = resident()
+        caches = [device.alloc(shape, DType.F16, Role.KV_CACHE) for _ in range(20)]
+        for cache in caches:
+            device.write(cache.view(), b"\1" * 20_000)
+        assert resident() < before + 20 * 200
+        assert device.download(View(caches[3], 19_999, 2)) == b"\1\0"

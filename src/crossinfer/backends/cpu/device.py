@@ -20,7 +20,7 @@ from crossinfer.backends.cpu.identity import driver_version, model_name
 from crossinfer.backends.cpu.kernels import layout, packing
 from crossinfer.backends.cpu.library import kernel_code
 from crossinfer.backends.cpu.lowering import lower
-from crossinfer.backends.cpu.memory import Slabs, allocate
+from crossinfer.backends.cpu.memory import Slabs, allocate, allocate_sparse
 from crossinfer.backends.cpu.queue import NativeQueue, usable_cores
 from crossinfer.backends.cpu.signal_pool import SignalPool
 from crossinfer.backends.cpu.weight_loader import BATCHES, WeightLoader
@@ -52,6 +52,7 @@ class CpuDevice(Device):
     """
 
     fusions = frozenset({"gated_linear", "qkv_linear"})
+    loads_in_background = True
 
     def __init__(
         self,
@@ -137,8 +138,13 @@ class CpuDevice(Device):
         self, size: int, shape: Sequence[int], dtype: StorageType, role: Role
     ) -> object:
         del shape, dtype
-        is_weight = role is Role.WEIGHT
-        return self._allocate(size, self._weights.allocate if is_weight else allocate)
+        match role:
+            case Role.WEIGHT:
+                return self._allocate(size, self._weights.allocate)
+            case Role.KV_CACHE:
+                return self._allocate(size, allocate_sparse)
+            case Role.PLAIN:
+                return self._allocate(size, allocate)
 
     def _allocate(self, size: int, allocate_from: Callable[[int], Array]) -> Array:
         try:

@@ -34,6 +34,23 @@ def allocate_zeroed(size: int) -> Array:
     return memory
 
 
+def allocate_sparse(size: int) -> Array:
+    """As `allocate`, for what may be written in small parts: without large pages, if it is small.
+
+    Of a KV cache a short conversation writes some kilobytes in each layer, and would have the
+    system clear a large page for them.
+    """
+    if size >= _SLAB or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return allocate(size)
+    try:
+        mapped = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(str(error)) from None
+    with contextlib.suppress(OSError):  # as below
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(mapped, dtype=np.uint8)
+
+
 def address_of(memory: Array) -> int:
     """Where an array starts."""
     return int(memory.__array_interface__["data"][0])

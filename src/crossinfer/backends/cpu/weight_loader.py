@@ -2,8 +2,8 @@
 
 A tensor is cut into pieces, each a packet of the queue: a worker reads the mapped file and writes
 tiles where they stay. Python hands over many pieces at once, and prepares the next batch meanwhile.
-The pages of the file behind a batch are let go of when it is done, so that no more than two batches
-of them are in memory.
+The pages of the file behind a batch are let go of when it is done and the next is handed over, so
+that no more than three batches of them are in memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,12 @@ class _Piece:
     """Some tiles of a tensor, and how they are made of its rows."""
 
     data: memoryview
-    target: Array
+    source: int
+    """The address of `data`."""
+    memory: Array
+    """Where the whole tensor goes."""
+    target: int
+    """The address of the first tile in it."""
     kernel: int
     rows: int
     length: int
@@ -77,12 +82,11 @@ class _Batch:
         self._memory = allocate_zeroed(len(pieces) * _ARGUMENTS.itemsize)
         arguments = self._memory.view(_ARGUMENTS)
         bad, first = address_of(self.bad), address_of(self._memory)
-        sources = [address_of(np.frombuffer(piece.data, dtype=np.uint8)) for piece in pieces]
-        self.data = [pieces[number].data for number in np.argsort(sources)]
+        self.data = [piece.data for piece in sorted(pieces, key=lambda piece: piece.source)]
         """Of all pieces, in the order of their addresses."""
         arguments["views"] = [
-            (source, address_of(piece.target), bad + number * self.bad.itemsize)
-            for number, (source, piece) in enumerate(zip(sources, pieces, strict=True))
+            (piece.source, piece.target, bad + number * self.bad.itemsize)
+            for number, piece in enumerate(pieces)
         ]
         arguments["constants"] = [(piece.rows, piece.length) for piece in pieces]
         packets = [
@@ -107,6 +111,7 @@ class WeightLoader(Loader):
         self._batch_bytes = _LEAST_BATCH
         self._submitted = 0
         self._running: deque[_Batch] = deque()
+        self._kernels: dict[StorageType, int] = {}
 
     def add(
         self,
@@ -132,7 +137,7 @@ class WeightLoader(Loader):
     def finish(self) -> None:
         self._submit()
         while self._running:
-            self._settle()
+            release_pages(*self._settle().data)
         trim_heap()  # reading a model's file takes many megabytes of it for a while
 
     def abandon(self) -> None:
@@ -161,13 +166,16 @@ class WeightLoader(Loader):
         rows, columns = math.prod(shape[:-1]), shape[-1]
         row_bytes, of_tile = storage.bytes_for((columns,)), tile_bytes(columns, storage)
         step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
-        kernel, length = pack_kernel(storage).address, row_length(columns, storage)
+        kernel, length = self._kernel(storage), row_length(columns, storage)
+        source, first = address_of(np.frombuffer(data, dtype=np.uint8)), address_of(target)
         for start in range(0, rows, step):
             count = min(step, rows - start)
             tile, tiles = start // TILE_ROWS, ceil_div(count, TILE_ROWS)
             piece = _Piece(
                 data[start * row_bytes : (start + count) * row_bytes],
-                target[tile * of_tile : (tile + tiles) * of_tile],
+                source + start * row_bytes,
+                target,
+                first + tile * of_tile,
                 kernel,
                 count,
                 length,
@@ -180,12 +188,18 @@ class WeightLoader(Loader):
             if self._waiting_bytes >= self._batch_bytes:
                 self._submit()
 
+    def _kernel(self, storage: StorageType) -> int:
+        """The address of the kernel that packs a storage: hundreds of weights have a few."""
+        if storage not in self._kernels:
+            self._kernels[storage] = pack_kernel(storage).address
+        return self._kernels[storage]
+
     def _submit(self) -> None:
         """Hand the pieces that wait over to the workers."""
         if not self._waiting:
             return
-        if len(self._running) == BATCHES:
-            self._settle()
+        self.check_going()
+        done = self._settle() if len(self._running) == BATCHES else None
         try:
             batch = _Batch(self._waiting, self._signals, self._submitted % BATCHES)
         except MemoryError:
@@ -203,14 +217,17 @@ class WeightLoader(Loader):
         except BaseException as error:
             self._device.lose(f"a submission was cut short ({type(error).__name__})")
             raise
+        if done is not None:
+            release_pages(*done.data)  # not before: it takes a while, and workers have nothing then
 
-    def _settle(self) -> None:
+    def _settle(self) -> _Batch:
         """Have the oldest batch done, and its numbers looked at."""
         batch = self._wait()
         for number in np.flatnonzero(batch.bad):
             piece = batch.pieces[number]
             piece.check()
             raise InvalidUse(f"{piece.label} holds NaN or infinity.")
+        return batch
 
     def _wait(self) -> _Batch:
         """The oldest batch, which is done then."""
@@ -222,5 +239,4 @@ class WeightLoader(Loader):
         if device.lost is not None:
             raise device.lost
         self._running.popleft()
-        release_pages(*batch.data)
         return batch

@@ -125,8 +125,13 @@ def tile_count(rows: int) -> int:
 def tile_bytes(columns: int, storage: StorageType) -> int:
     """Bytes of 16 rows of this many columns."""
     if isinstance(storage, BlockFormat):
-        return columns // storage.block_elements * BlockLayout(storage).block_bytes
+        return columns // storage.block_elements * _block_bytes(storage)
     return columns * TILE_ROWS * storage.block_bytes
+
+
+@functools.cache
+def _block_bytes(storage: BlockFormat) -> int:
+    return BlockLayout(storage).block_bytes
 
 
 def packed_size(shape: Sequence[int], storage: StorageType) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import math
 import struct
@@ -22,6 +21,7 @@ from crossinfer.backends.cpu.kernels.layout import (
 )
 from crossinfer.backends.cpu.library import generator, kernel_library
 from crossinfer.core.dtypes import Array, DType
+from crossinfer.core.records import entity
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.target import host_target
@@ -80,7 +80,7 @@ def pack_kernel(storage: StorageType) -> CpuKernel:
     return kernel.handle
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@entity
 class Unpacked:
     """A packed weight's contents, by rows: w = scale · (code - zero) - min in each group."""
 
