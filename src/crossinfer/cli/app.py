@@ -69,7 +69,9 @@ def run_command(arguments: Sequence[str]) -> int:
     """
     # No option before the command takes a value.
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser, command_parser = _parsers(name)
+    # Where the command comes first, nothing asks for the others.
+    listed = [name] if name in COMMANDS and arguments[0] == name else list(COMMANDS)
+    parser, command_parser = _parsers(name, listed)
     if not arguments:
         parser.print_help()
         return EXIT_USAGE
@@ -82,9 +84,9 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _parsers(
-    name: str | None,
+    name: str | None, listed: Sequence[str]
 ) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
-    """The parser of the command line, and that of the command `name`.
+    """The parser of the command line, which knows the commands `listed`, and that of `name`.
 
     Only the module of that command is imported: those of the others would take longer to load than
     it takes to run.
@@ -104,10 +106,10 @@ def _parsers(
         required=True,
     )
     chosen = None
-    for command, summary in COMMANDS.items():
+    for command in listed:
         added = commands.add_parser(
             command,
-            help=summary,
+            help=COMMANDS[command],
             usage="%(prog)s [options]",
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -21,7 +21,7 @@ def sources_digest(*folders: str) -> str:
     digest = hashlib.sha256()
     for folder in folders:
         for name, path in sorted(_sources(_ROOT / folder)):
-            with open(path, "rb") as file:
+            with open(path, "rb", buffering=0) as file:
                 digest.update(name.encode() + b"\0" + file.read())
     return digest.hexdigest()
 

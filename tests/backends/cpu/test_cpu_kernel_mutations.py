@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from tests.backends.cpu.kernel_device import KernelDevice
 
-from crossinfer.backends.cpu.kernels import attention_tile
+from crossinfer.backends.cpu.kernels import attention_part, attention_tile
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.hal.kernel import Dispatch
+from crossinfer.jit.arithmetic import maximum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.target import Target, host_target
 from crossinfer.jit.value import Value
@@ -57,6 +58,18 @@ def test_a_skipped_block_is_found(
         whole(tile, base, (high - low > BLOCK_TOKENS).select(low + BLOCK_TOKENS, low), high)
 
     monkeypatch.setattr(attention_tile.Tile, part, without_first_block)
+    assert finds_fault(device, "attention[f16]")
+
+
+def test_a_lost_head_is_found(device: KernelDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = attention_part.Pieces.attend
+
+    def without_last_head(
+        pieces: attention_part.Pieces, part: Value, first_head: Value, end_head: Value
+    ) -> None:
+        attend(pieces, part, first_head, maximum(first_head + 1, end_head - 1))
+
+    monkeypatch.setattr(attention_part.Pieces, "attend", without_last_head)
     assert finds_fault(device, "attention[f16]")
 
 

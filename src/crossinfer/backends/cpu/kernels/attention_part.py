@@ -58,12 +58,12 @@ def build_attention_part(target: Target, symbol: str, stored: Type, D: int, shar
         group.set(next_row)
         sequence = attended.batch.sequence_of(k, row)
         with k.if_(sequence < attended.batch.sequences):
-            piece = _Pieces(k, attended, made, stats, sequence, row, shared, size)
-            piece.go_through(share, next_row - row_start)
+            pieces = Pieces(k, attended, made, stats, sequence, row, shared, size)
+            pieces.go_through(share, next_row - row_start)
     return k.finish()
 
 
-class _Pieces:
+class Pieces:
     """Parts of a row's tokens times KV heads."""
 
     def __init__(
@@ -102,9 +102,10 @@ class _Pieces:
             part, head = piece.value // heads, piece.value % heads
             count = minimum(minimum(heads - head, end - piece.value), self._heads_at_once)
             piece += count
-            self._attend(self._first_part + part, head, head + count)
+            self.attend(self._first_part + part, head, head + count)
 
-    def _attend(self, part: Value, first_head: Value, end_head: Value) -> None:
+    def attend(self, part: Value, first_head: Value, end_head: Value) -> None:
+        """KV heads `first_head … end_head - 1` of a part."""
         k, attended = self._k, self._attended
         rows_before = part * attended.rows
         heads_before = rows_before * attended.query_heads
