@@ -34,7 +34,7 @@ def test_the_folder_is_private_and_versioned(empty_cache: Path) -> None:
 
 
 @pytest.mark.parametrize("xdg", [None, "", " ", "/somewhere/else", "relative", " /with spaces "])
-@pytest.mark.parametrize("home", ["/home/somebody", "/"])
+@pytest.mark.parametrize("home", ["/home/somebody", "/", ""])
 def test_the_default_is_that_of_platformdirs(
     monkeypatch: pytest.MonkeyPatch, xdg: str | None, home: str
 ) -> None:

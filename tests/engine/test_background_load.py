@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,16 @@ from tests.engine.test_loading import damaged
 from tests.steps import CONTEXT, LIMITS, step_runner
 from tests.tiny_models import TinyModels
 
-from crossinfer import LLM, DeviceLost, FormatError, PlanError, RequestError
+from crossinfer import (
+    LLM,
+    DeviceLost,
+    DeviceWarning,
+    FormatError,
+    InvalidUse,
+    OutOfDeviceMemory,
+    PlanError,
+    RequestError,
+)
 from crossinfer.backends.cpu import weight_loader
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.reference.device import ReferenceDevice
@@ -254,8 +266,10 @@ def test_closing_ends_the_wait_for_weights(
 def test_an_interrupt_of_who_waits_is_harmless(
     tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waits: list[bool] = []
+
     def interrupted(task: str, *_: int) -> None:
-        if task == "Loading weights" and threading.current_thread() is threading.main_thread():
+        if waits and task == "Loading weights":
             threading.Timer(0.2, brake.released.set).start()
             raise KeyboardInterrupt
 
@@ -264,8 +278,77 @@ def test_an_interrupt_of_who_waits_is_harmless(
         path = str(tiny_models("tiny-qwen2", "q8_0"))
         llm = LLM(path, device, context=64, wait=False, progress=interrupted)
         assert brake.reached.wait(WAIT_S)
+        waits.append(True)
         with pytest.raises(KeyboardInterrupt), llm:
             llm.finish_loading()
         assert brake.batches == 2
         assert device.memory_in_use == 0
         assert device.lost is None
+        with pytest.raises(RequestError, match="The model is closed"):
+            llm.generate([1], max_tokens=1)
+
+
+def test_without_a_thread_there_is_no_model(
+    model: Model, device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(OutOfDeviceMemory, match="device cpu cannot be started: can't start"):
+        new_runner(model, device)
+    assert device.memory_in_use == 0
+
+
+def test_a_device_that_is_closed_meanwhile_is_not_waited_for(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brake = Brake(monkeypatch)
+    with CpuDevice(threads=2, deadline_s=WAIT_S) as device:
+        llm = LLM(str(tiny_models("tiny-qwen2", "q8_0")), device, context=64, wait=False)
+        assert brake.reached.wait(WAIT_S)
+    brake.released.set()
+    started = time.monotonic()
+    with pytest.raises(InvalidUse, match="Device cpu is closed"):
+        llm.finish_loading()
+    llm.close()
+    assert time.monotonic() - started < WAIT_S / 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_says_that_it_has_no_weights(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brake = Brake(monkeypatch)
+    with LLM(str(tiny_models("tiny-qwen2", "q8_0")), "cpu", context=64, wait=False) as llm:
+        assert brake.reached.wait(WAIT_S)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                llm.finish_loading()
+            except RequestError as error:
+                llm.close()
+                os._exit(0 if "forked" in str(error) else 1)
+            finally:
+                os._exit(2)
+        brake.released.set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(llm.generate([1, 2, 3], max_tokens=2).tokens) == 2
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_progress_is_told_until_the_first_answer(tiny_models: TinyModels, wait: bool) -> None:
+    told: list[str] = []
+    path = str(tiny_models("tiny-qwen2", "q4_k"))
+    with LLM(
+        path, "cpu", context=64, wait=wait, progress=lambda task, *_: told.append(task)
+    ) as llm:
+        expected = llm.generate([5, 6, 7], max_tokens=8).tokens
+        assert "Loading weights" in told
+        told.clear()
+        llm._runner.current.plan.devices[0].lose("it was asked to")
+        with pytest.warns(DeviceWarning, match="it was asked to"):
+            assert llm.generate([5, 6, 7], max_tokens=8).tokens == expected
+        assert told == []

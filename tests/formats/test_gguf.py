@@ -188,6 +188,18 @@ def test_vocabularies_come_back_with_bytes_after_them(tokens: list[str]) -> None
     assert cursor.at == len(raw)
 
 
+@pytest.mark.parametrize("length", [(1 << 16) + 5, (1 << 24) + 5])
+def test_a_long_string_is_not_taken_for_a_short_one(length: int) -> None:
+    """Of five bytes, as the length's last two have it, behind which others would begin."""
+    inner = encode_value("tokens", ["zz"] * 20)[4 + 4 + 8 :]
+    long = ("hello" + inner.decode()).ljust(length, "y")
+    for tokens in (["ab"] * 8000 + [long], ["ab", long, *["cd"] * 10]):
+        raw = encode_value("tokens", tokens)[4 + 4 + 8 :]
+        cursor = Cursor(memoryview(raw + bytes(range(100))), Path("memory"))
+        assert cursor.strings(len(tokens), "tokens") == tokens
+        assert cursor.at == len(raw)
+
+
 @pytest.mark.parametrize("value", [3, 0.5, [1, 2], np.zeros((2, 2), np.int8), np.complex64(1)])
 def test_values_without_a_plain_type_are_not_written(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"some\.key"):

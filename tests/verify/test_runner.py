@@ -15,6 +15,7 @@ from crossinfer.graph.ops.linear import Linear
 from crossinfer.graph.ops.swiglu import Swiglu
 from crossinfer.hal.device import Device
 from crossinfer.hal.faults import Fault, FaultKind, FaultyDevice
+from crossinfer.hal.fence import Fence
 from crossinfer.hal.kernel import Kernel, Lowering, OpDescription, Operand
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.verify.case import Case
@@ -174,3 +175,27 @@ def test_cases_of() -> None:
     assert {type(case.op) for case in cases_of("swiglu")} == {Swiglu}
     assert {case.variant for case in cases_of("linear[q4_1]")} == {"linear[q4_1]"}
     assert cases_of("nothing") == ()
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupt_ends_a_trial_when_its_memory_is_free(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, interrupts: int
+) -> None:
+    """What frees the memory must not hide the interrupt by an error of its own."""
+    waits: list[Fence] = []
+    inner = ReferenceDevice(deadline_s=0.5)
+    device = FaultyDevice(inner, [Fault(FaultKind.HANG, "")])
+
+    def interrupted(fence: Fence, timeout_s: float | None = None) -> None:
+        del timeout_s
+        waits.append(fence)
+        if len(waits) <= interrupts:
+            raise KeyboardInterrupt
+        fence.signal()
+
+    with device, monkeypatch.context() as patch:
+        patch.setattr(Fence, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_case(device, cases_of("swiglu")[1], rng)
+        assert (device.lost is not None) == (interrupts == 2)
+        assert device.lost is not None or device.memory_in_use == 0

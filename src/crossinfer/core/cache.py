@@ -47,7 +47,7 @@ _checked: set[Path] = set()
 
 def _default_root() -> Path:
     """As `platformdirs` has it, whose import takes longer than a start takes to read the cache."""
-    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+    if sys.platform == "linux" and os.environ.get("HOME") and "ANDROID_DATA" not in os.environ:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         if os.path.isabs(base):
             return Path(base, "crossinfer")

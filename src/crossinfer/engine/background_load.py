@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Sequence
 
-from crossinfer.core.errors import RequestError
+from crossinfer.core.errors import OutOfDeviceMemory, RequestError
 from crossinfer.core.progress import Progress
 from crossinfer.graph.graph import Tensor
 from crossinfer.hal.buffer import Buffer, Role
@@ -27,7 +27,10 @@ class BackgroundLoad:
     def __init__(
         self, model: Model, device: Device, constants: Sequence[Tensor], progress: Progress
     ) -> None:
-        """`progress` counts bytes; it is told by the thread that waits. Raises DeviceError."""
+        """`progress` counts bytes; it is told here and by the thread that waits.
+
+        Raises DeviceError.
+        """
         self.names = frozenset(tensor.name for tensor in constants)
         self._total = sum(stored_bytes(tensor) for tensor in constants)
         self._done = 0
@@ -40,19 +43,30 @@ class BackgroundLoad:
         self._error: BaseException | None = None
         self._loader = device.loader()
         self._ended = threading.Event()
+        self._tell(0)
         self._thread = threading.Thread(
             target=self._work,
             name="crossinfer-loading",
             daemon=True,  # an exit ends the device's queue, which would never answer the thread
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OutOfDeviceMemory(
+                f"The thread that brings weights to device {device.info.name} cannot be started: "
+                f"{error}."
+            ) from error
 
     def wait(self) -> None:
         """Wait until everything is there; from any thread. Raises FormatError, DeviceError, and
-        RequestError after `stop`.
+        RequestError after `stop`, or in a process that was forked meanwhile.
         """
-        self._tell(0)
         while not self._ended.wait(_TELL_S):
+            if not self._thread.is_alive() and not self._ended.is_set():
+                raise RequestError(
+                    "Weights are not brought to this process, which was forked while they were "
+                    "loaded for the one that made the LLM; make a new LLM here."
+                )
             self._tell(self._done)
         if isinstance(self._error, LoadingStoppedError):
             raise RequestError("The model was closed while its weights were being loaded.")

@@ -83,7 +83,7 @@ class RecoverableRunner:
         except BaseException:
             self.close()
             raise
-        self._progress = self._verifier.progress = no_progress
+        self._end_progress()
 
     def wait_for_weights(self) -> None:
         """Wait for weights that are on their way; from any thread.
@@ -126,7 +126,12 @@ class RecoverableRunner:
         meanwhile: Callable[[], None] = nothing_else,
     ) -> StepResult:
         """See `StepRunner.run`. After an error that `can_recover`, recover from it."""
-        return self._current.run(batch, want_logits=want_logits, timed=timed, meanwhile=meanwhile)
+        try:
+            return self._current.run(
+                batch, want_logits=want_logits, timed=timed, meanwhile=meanwhile
+            )
+        finally:
+            self._end_progress()
 
     def can_recover(self, error: Exception) -> bool:
         """Whether `recover` may help. It may not after a PlanError for the last device."""
@@ -161,6 +166,10 @@ class RecoverableRunner:
             self._current.close()
         finally:
             self._row.close()
+
+    def _end_progress(self) -> None:
+        """What is still to be made is made in the middle of answers."""
+        self._progress = self._verifier.progress = no_progress
 
     def _start(self, *, again: bool, wait: bool = False) -> StepRunner:
         """A new runner, with its weights on the devices if `wait`.

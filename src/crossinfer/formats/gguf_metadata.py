@@ -122,7 +122,8 @@ class Cursor:
         A length field below 65536 ends with six zeros, and text has none. Positions found that way
         are right if each string ends where the next begins; otherwise None.
         """
-        # In most files the strings are short, and two zeros before a byte that is none tell enough.
+        # In most files the strings are short, and two zeros before a byte that is none tell enough
+        # to find them; the other four are looked at where there seems to be a length.
         for bytes_each, zeros in ((20, 2), (32, 6)):
             window = np.frombuffer(self.data[self.at : self.at + bytes_each * count], np.uint8)
             if window.size < 9:
@@ -132,9 +133,12 @@ class Cursor:
                 begins = begins[window[begins + byte] == 0]
             begins = begins[:count]
             ends = begins + 8 + window[begins] + 256 * window[begins + 1].astype(np.int64)
-            if len(begins) == count and begins[0] == 0 and (ends[:-1] == begins[1:]).all():
-                ends += self.at
-                return ends if ends[-1] <= self.data.nbytes else None
+            if len(begins) < count or begins[0] != 0 or (ends[:-1] != begins[1:]).any():
+                continue
+            if any(window[begins + byte].any() for byte in range(2, 8 - zeros)):
+                return None
+            ends += self.at
+            return ends if ends[-1] <= self.data.nbytes else None
         return None
 
     def _string_ends(self, count: int, what: str) -> Array:

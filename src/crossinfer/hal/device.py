@@ -364,6 +364,11 @@ class Device(DeviceHooks):
         """Why the device is lost, if it is."""
         return self._lost
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is about to be."""
+        return self._closed
+
     # Checks.
 
     def check_usable(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,23 @@ class Fence:
                 self._device.lose(f"no answer within {deadline:g} seconds")
         if self._error is not None:
             raise self._error
+
+    def wait_through(self, timeout_s: float | None = None) -> None:
+        """As `wait`, for who then frees what the submission uses, whatever happens.
+
+        An interrupt is raised when the submission has ended; another one loses the device.
+        """
+        try:
+            self.wait(timeout_s)
+        except Exception:
+            raise
+        except BaseException:
+            try:
+                with contextlib.suppress(DeviceError):
+                    self.wait(timeout_s)
+            except BaseException as error:
+                self._device.lose(f"a wait was cut short ({type(error).__name__})")
+            raise
 
     def signal(self, error: DeviceError | None = None) -> None:
         """Called by the device when the submission ends; later calls change nothing."""

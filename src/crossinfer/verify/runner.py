@@ -131,7 +131,7 @@ def _execute(device: Device, case: Case, lowering: Lowering, memory: Memory) -> 
     for dispatch in lowering.bind(views, case.variant, shape_text(case.operands())):
         recorder.dispatch(dispatch)
     limit = _SOFTWARE_DEADLINE_S if device.info.kind in _SOFTWARE else _DEADLINE_S
-    device.submit(recorder.finish()).wait(min(device.deadline_s, limit))
+    device.submit(recorder.finish()).wait_through(min(device.deadline_s, limit))
 
 
 def _judge(

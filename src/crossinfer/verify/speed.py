@@ -84,10 +84,10 @@ def _time(device: Device, lowering: Lowering, views: Mapping[str, View]) -> floa
     for dispatch in lowering.bind(views) * _AT_ONCE:
         recorder.dispatch(dispatch)
     recording = recorder.finish()
-    device.submit(recording).wait()  # whatever happens at the first time
+    device.submit(recording).wait_through()  # whatever happens at the first time
     times = []
     for _ in range(_ROUNDS):
         started = time.perf_counter()
-        device.submit(recording).wait()
+        device.submit(recording).wait_through()
         times.append(time.perf_counter() - started)
     return min(times) / _AT_ONCE

@@ -100,7 +100,7 @@ class _LimitKernel:
     def seconds(self) -> float:
         """Of one run."""
         started = time.perf_counter()
-        self._device.submit(self._recording).wait()
+        self._device.submit(self._recording).wait_through()
         return time.perf_counter() - started
 
     def close(self) -> None:

@@ -144,7 +144,7 @@ class WeightLoader(Loader):
         self._waiting.clear()
         self._waiting_bytes = 0
         try:
-            while self._running and self._device.lost is None:
+            while self._running and not self._is_over():
                 self._wait()
         except BaseException as error:
             self._device.lose(f"loading was cut short ({type(error).__name__})")
@@ -232,11 +232,14 @@ class WeightLoader(Loader):
     def _wait(self) -> _Batch:
         """The oldest batch, which is done then."""
         device, batch = self._device, self._running[0]
-        if device.lost is None and not self._queue.wait(
-            self._signals, batch.signal, device.deadline_s, lambda: device.lost is not None
+        if not self._is_over() and not self._queue.wait(
+            self._signals, batch.signal, device.deadline_s, self._is_over
         ):
             device.lose(self._queue.error or f"no answer within {device.deadline_s:g} seconds")
-        if device.lost is not None:
-            raise device.lost
+        device.check_usable()
         self._running.popleft()
         return batch
+
+    def _is_over(self) -> bool:
+        """The device is lost, or was closed by who did not wait: it may never answer."""
+        return self._device.lost is not None or self._device.closed
