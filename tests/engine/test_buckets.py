@@ -10,7 +10,7 @@ from tests.tiny_models import TinyModels
 from crossinfer.backends.cpu import CpuDevice
 from crossinfer.backends.reference import ReferenceDevice
 from crossinfer.core.dtypes import DType
-from crossinfer.engine.step import step_shape
+from crossinfer.engine.buckets import step_shape
 from crossinfer.hal.device import Device
 from crossinfer.models.model import load_model
 

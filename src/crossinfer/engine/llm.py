@@ -185,7 +185,8 @@ class LLM:
     def finish_loading(self) -> None:
         """Wait for weights that are still on their way: for a model opened with `wait=False`.
 
-        The first answer does so, too, and raises the same: FormatError, DeviceError.
+        The first answer does so, too, and raises the same: FormatError, DeviceError. Raises
+        RequestError if the model is closed meanwhile.
         """
         self._runner.wait_for_weights()
 
@@ -327,8 +328,8 @@ class LLM:
         from crossinfer.engine.scoring import gather_logits, logits_in_chunks
 
         tokens = self._checked(tokens, "text")
-        chunks = logits_in_chunks(self._engine, tokens, progress)
-        return gather_logits(chunks, len(tokens), self._model.config.vocabulary)
+        with contextlib.closing(logits_in_chunks(self._engine, tokens, progress)) as chunks:
+            return gather_logits(chunks, len(tokens), self._model.config.vocabulary)
 
     def perplexity(self, text: str, *, progress: Progress = no_progress) -> float:
         """exp of the mean negative log-likelihood of the tokens of `text`, the first left out.
@@ -356,7 +357,8 @@ class LLM:
         from crossinfer.engine.scoring import logits_in_chunks, losses_of
 
         tokens = self._checked(tokens, "text")
-        return losses_of(tokens, logits_in_chunks(self._engine, tokens, progress))
+        with contextlib.closing(logits_in_chunks(self._engine, tokens, progress)) as chunks:
+            return losses_of(tokens, chunks)
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:

@@ -79,6 +79,11 @@ class RecordedPlan:
             for segment in self.plan.segments
         ]
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a step runs at once."""
+        return "_recordings" in vars(self)
+
     @functools.cached_property
     def _results(self) -> dict[str, tuple[Recording, int, int]]:
         """The outputs that a recording brings to the host: their numbers, and bytes of a row."""

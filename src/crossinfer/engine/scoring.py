@@ -20,8 +20,9 @@ def logits_in_chunks(
 ) -> Generator[Array, None, None]:
     """The logits that follow each of `tokens`, in order: float32 [rows, V] as they come.
 
-    Few are computed before they are taken. Whoever ends early cancels the rest. Raises
-    RequestError, DeviceError.
+    Few are computed before they are taken. Whoever ends early closes this, which cancels the rest:
+    a text that waits for its caller keeps its part of the KV cache. Raises RequestError,
+    DeviceError.
     """
     sequence = ScoreSequence(tokens, progress)
     engine.submit(sequence)

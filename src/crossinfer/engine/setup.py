@@ -11,8 +11,9 @@ from crossinfer.core.progress import Progress
 from crossinfer.core.settings import PRECISIONS, read_settings
 from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import step_limits
+from crossinfer.engine.buckets import step_shape
 from crossinfer.engine.device_row import AUTO, Choice, DeviceRow, Devices, open_row
-from crossinfer.engine.step import StepRunner, step_shape
+from crossinfer.engine.step import StepRunner
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.graph import Graph

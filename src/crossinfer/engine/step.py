@@ -14,15 +14,13 @@ from crossinfer.core.errors import OutOfDeviceMemory
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.records import record
 from crossinfer.core.settings import read_settings
-from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import Batch, BatchLimits
+from crossinfer.engine.buckets import step_shape
 from crossinfer.engine.recorded_plan import RecordedPlan, nothing_else
 from crossinfer.engine.residents import Residents
 from crossinfer.engine.verification import Verifier
-from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.graph.graph import Graph
 from crossinfer.hal.device import Device
-from crossinfer.hal.info import DeviceKind
 from crossinfer.hal.timer import TimedKernel
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.decoder import StepShape
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
-# Below it the padding that a bucket between two powers of two saves is a few milliseconds.
-_LEAST_BETWEEN = 48
 
 
 @record
@@ -163,9 +159,10 @@ class StepRunner:
         """Run a step and wait for it. Raises PlanError, DeviceError.
 
         Logits are downloaded only if wanted; `timed` puts timestamps around every dispatch.
-        `meanwhile` is called once a device is busy with the step; not if none ever is.
+        `meanwhile` is called once a device is busy with the step; and before, if the bucket is yet
+        to be planned or recorded, which takes as long as several steps.
         """
-        recorded = self._find(batch)
+        recorded = self._find(batch, meanwhile)
         self.finish_loading()
         self._plan = recorded.plan
         params = recorded.tables.fill(batch)
@@ -211,15 +208,18 @@ class StepRunner:
             device=self._devices[0],
         )
 
-    def _find(self, batch: Batch) -> RecordedPlan:
+    def _find(self, batch: Batch, meanwhile: Callable[[], None]) -> RecordedPlan:
         sizes = (batch.rows, len(batch.chunks), batch.logits_rows)
         last = self._last
         if last is not None and last[0] == sizes:
             return last[1]
         shape = self._shape(*sizes)
-        if shape in self._recorded:
+        known = self._recorded.get(shape)
+        if known is None or not known.is_recorded:
+            meanwhile()
+        if known is not None:
             self._recorded.move_to_end(shape)
-            recorded = self._recorded[shape]
+            recorded = known
         else:
             self._last = None  # its bucket may be given up
             recorded = self._record(shape, self._model.graph(shape))
@@ -279,45 +279,3 @@ class StepRunner:
         """Give up the buckets that were used longest ago."""
         while len(self._recorded) > keep:
             self._recorded.popitem(last=False)[1].free()
-
-
-def step_shape(
-    *,
-    rows: int,
-    sequences: int,
-    logits_rows: int,
-    context: int,
-    kv_blocks: int,
-    kv_dtype: DType,
-    device: Device,
-) -> StepShape:
-    """The bucket of a step with these sizes; `kv_blocks` does not count the padding block.
-
-    `device` is the one that has most of the work.
-    """
-    return StepShape(
-        rows=_row_bucket(rows, device),
-        sequences=_bucket(sequences),
-        table_blocks=ceil_div(context, BLOCK_TOKENS),
-        logits_rows=_bucket(logits_rows),
-        kv_blocks=kv_blocks + 1,
-        kv_dtype=kv_dtype,
-        positions=context,
-    )
-
-
-def _row_bucket(rows: int, device: Device) -> int:
-    """The next power of two; on a CPU three quarters of it where that is enough, from 48 on.
-
-    Padding rows are computed like others. A CPU takes longer for them in a few steps than to
-    plan and record another bucket once; a GPU does not.
-    """
-    whole = _bucket(rows)
-    between = 3 * whole // 4
-    is_enough = max(rows, _LEAST_BETWEEN) <= between
-    return between if is_enough and device.info.kind is DeviceKind.CPU else whole
-
-
-def _bucket(size: int) -> int:
-    """The next power of two; 0 stays 0."""
-    return 1 << (size - 1).bit_length() if size else 0

@@ -22,7 +22,7 @@ from crossinfer.backends.d3d12 import open_d3d12
 from crossinfer.backends.d3d12.directml import gemm_smoke
 from crossinfer.core.dtypes import DType
 from crossinfer.core.errors import DeviceLost, InFlight
-from crossinfer.engine import step
+from crossinfer.engine import buckets
 from crossinfer.graph.ops.linear import Linear
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.info import DeviceInfo
@@ -52,7 +52,7 @@ def verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def model(tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its keys and values are products of K = 64 and N = 32."""
-    monkeypatch.setattr(step, "_bucket", lambda size: size)
+    monkeypatch.setattr(buckets, "_bucket", lambda size: size)
     # The other kernel takes lavapipe tens of seconds to compile, for each new device.
     monkeypatch.setattr(attention, "_prefers_split", lambda *_: True)
     return tiny_models("tiny-llama", hidden_size=64, heads=4, kv_heads=2, head_dim=16)
