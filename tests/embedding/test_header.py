@@ -43,8 +43,9 @@ def test_codes_are_those_of_the_header() -> None:
 
 
 def test_options_are_those_of_the_python_interface_and_of_the_header() -> None:
-    model = set(inspect.signature(LLM.__init__).parameters) - {"self", "model", "progress"}
-    assert set(MODEL_OPTIONS) == model
+    # A C program waits: what is wrong with a model is told where it is opened.
+    others = {"self", "model", "progress", "wait"}
+    assert set(MODEL_OPTIONS) == set(inspect.signature(LLM.__init__).parameters) - others
     assert set(ANSWER_OPTIONS) == {"max_tokens", "stop", *SamplingOptions.__annotations__}
     comments = " ".join(HEADER.read_text().split())
     for name in (*MODEL_OPTIONS, *ANSWER_OPTIONS):
