@@ -12,6 +12,7 @@ weights). Weights are random; no queue is involved.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import threading
 import time
@@ -22,7 +23,7 @@ import numpy as np
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import KernelLibrary, kernel_library
-from crossinfer.backends.cpu.limits import measure_limits
+from crossinfer.backends.cpu.limits import CpuReadProbe, measure_limits
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, StorageType
 from crossinfer.graph.op import float32
@@ -124,7 +125,8 @@ def main() -> None:
     kernels = kernel_library(targets[given.target])
     with CpuDevice(threads=given.threads, target=kernels.target) as device:
         limits = measure_limits(device, kernels.target)
-    read = limits.read_bytes_per_s / 1e9
+        with contextlib.closing(CpuReadProbe(device, kernels.target)) as probe:
+            read = max(probe.bytes_per_s() for _ in range(_REPEATS)) / 1e9
     integers = limits.integer_operations_per_s / 1e9
     floats = limits.float_operations_per_s / 1e9
     print(f"{kernels.target.name}, {given.threads} threads, weight {N}x{K}")

@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from crossinfer.core.progress import Progress
-from crossinfer.engine.background_load import (
-    BackgroundLoad,
-    load,
-    stored_bytes,
-)
+from crossinfer.engine.background_load import BackgroundLoad, load, stored_bytes
 from crossinfer.engine.layer_stream import LayerStream
 from crossinfer.graph.graph import Graph, Tensor
 from crossinfer.hal.buffer import Buffer

@@ -48,7 +48,7 @@ class Fence:
         """
         try:
             self.wait(timeout_s)
-        except Exception:
+        except Exception:  # the submission has ended, or its device is lost
             raise
         except BaseException:
             try:

@@ -18,12 +18,11 @@ class Products(enum.Enum):
 
 @record
 class Limits:
-    """Rates of kernels that do one thing only. Of operations, a multiplication and an addition
-    count as two.
+    """Rates of kernels that do one thing only. A multiplication and an addition count as two.
+
+    How fast memory is read changes from moment to moment: see `ReadProbe`.
     """
 
-    read_bytes_per_s: float
-    """Reading memory that no cache holds."""
     integer_operations_per_s: float
     """Products of 8-bit integers, added up."""
     float_operations_per_s: float

@@ -189,8 +189,7 @@ def _check_dispatch(dispatch: Dispatch) -> None:
             f"Kernel {name} has the grid {dispatch.grid}; sizes are at least 1 and below 2^32."
         )
     for number, binding in enumerate(dispatch.bindings):
-        if binding.view.offset % VIEW_ALIGNMENT:
-            _check_alignment(binding.view, f"View {number} of kernel {name}")
+        _check_alignment(binding.view, "View %d of kernel %s", number, name)
         others = enumerate(dispatch.bindings) if binding.writes else ()
         for other_number, other in others:
             if other_number != number and binding.view.overlaps(other.view):
@@ -200,9 +199,10 @@ def _check_dispatch(dispatch: Dispatch) -> None:
                 )
 
 
-def _check_alignment(view: View, what: str) -> None:
+def _check_alignment(view: View, what: str, *names: object) -> None:
+    """Messages call the view `what % names`, put together for them alone: thousands are checked."""
     if view.offset % VIEW_ALIGNMENT:
         raise InvalidUse(
-            f"{what} starts at byte {view.offset} of {view.buffer}; "
+            f"{what % names} starts at byte {view.offset} of {view.buffer}; "
             f"offsets are multiples of {VIEW_ALIGNMENT}."
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from crossinfer.backends.cpu import limits as limits_module
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.cpu.kernels.limits import peak_operations
 from crossinfer.hal.limits import Products
@@ -17,7 +14,6 @@ def test_limits_are_rates_of_this_machine() -> None:
         assert device.memory_in_use == 0
     assert limits is not None
     # From a slow virtual machine to the fastest core there is.
-    assert 1e8 < limits.read_bytes_per_s < 1e12
     assert 1e8 < limits.float_operations_per_s < 1e12
     assert 1e8 < limits.integer_operations_per_s < 1e13
     assert limits.short_operations_per_s is None  # nobody allowed it
@@ -32,10 +28,7 @@ def test_reading_is_probed_again_and_again() -> None:
         assert device.memory_in_use == 0
 
 
-def test_products_of_bfloat16_have_a_limit_where_they_are_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits_module, "_READ_MEMORY", 1 << 20)
+def test_products_of_bfloat16_have_a_limit_where_they_are_allowed() -> None:
     with CpuDevice(threads=1) as device:
         device.allow_rounding()
         allowed = device.measure_limits()

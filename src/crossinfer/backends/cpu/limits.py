@@ -34,10 +34,7 @@ def measure_limits(device: Device, target: Target, short: Target | None = None) 
 
     Raises OutOfDeviceMemory, DeviceLost.
     """
-    with closing(CpuReadProbe(device, target)) as probe:
-        read = max(probe.bytes_per_s() for _ in range(_REPEATS))
     return Limits(
-        read,
         _peak(device, target, Products.INTEGER),
         _peak(device, target, Products.FLOAT),
         None if short is None else _peak(device, short, Products.SHORT),
