@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
     CHUNK_COLUMNS,
     HALVES,
-    TILE_ROWS,
+    SCALAR_ROWS,
     BlockLayout,
     CodePlane,
+    tile_rows,
 )
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import Plane, StorageType, unpack_scale_codes
@@ -24,19 +26,19 @@ _SIGN = 0x8000
 def pack_by_numpy(raw: Array, shape: Sequence[int], storage: StorageType) -> Array:
     """The packed weight, flat uint8."""
     rows = raw.reshape(math.prod(shape[:-1]), storage.bytes_for((shape[-1],)))
-    missing = -len(rows) % TILE_ROWS
+    missing = -len(rows) % tile_rows(storage)
     padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), dtype=np.uint8)])
     return _pack_rows(np.ascontiguousarray(padded), storage).reshape(-1)
 
 
 def _pack_rows(rows: Array, storage: StorageType) -> Array:
-    """Whole tiles: uint8 [16 · tiles, bytes of a row] to uint8 of any shape."""
+    """Whole tiles: uint8 [rows, bytes of a row] to uint8 of any shape."""
     if isinstance(storage, DType):
         elements = rows.view(f"u{storage.block_bytes}")
-        elements = elements.reshape(-1, TILE_ROWS, elements.shape[1])
+        elements = elements.reshape(-1, SCALAR_ROWS, elements.shape[1])
         return np.ascontiguousarray(elements.transpose(0, 2, 1)).view(np.uint8)
     layout = BlockLayout(storage)
-    blocks = rows.reshape(len(rows) // TILE_ROWS, TILE_ROWS, -1, storage.block_bytes)
+    blocks = rows.reshape(len(rows) // BLOCK_ROWS, BLOCK_ROWS, -1, storage.block_bytes)
     tiles, _, count, _ = blocks.shape
     packed = np.empty((tiles, count, layout.block_bytes), dtype=np.uint8)
     packed[..., :HALVES].view(np.uint16)[...] = _halves(blocks, storage.scale_offset)
@@ -61,20 +63,20 @@ def _halves(blocks: Array, offset: int) -> Array:
 def _pack_scale_codes(chunks: Array, blocks: Array, layout: BlockLayout) -> None:
     tiles, _, count, size = blocks.shape
     codes = unpack_scale_codes(blocks.reshape(-1, size), layout.storage)
-    codes = codes.reshape(tiles, TILE_ROWS, count, -1, layout.chunks, layout.groups)
+    codes = codes.reshape(tiles, BLOCK_ROWS, count, -1, layout.chunks, layout.groups)
     assert layout.storage.super_scales is not None
     codes[:, :, :, 0] -= np.uint8(layout.storage.super_scales.zero)  # wraps: two's complement
-    size = codes.shape[3] * layout.groups * TILE_ROWS
-    target = chunks[..., :size].reshape(tiles, count, layout.chunks, -1, layout.groups, TILE_ROWS)
+    size = codes.shape[3] * layout.groups * BLOCK_ROWS
+    target = chunks[..., :size].reshape(tiles, count, layout.chunks, -1, layout.groups, BLOCK_ROWS)
     target[...] = codes.transpose(0, 2, 4, 3, 5, 1)
 
 
 def _pack_plane(chunks: Array, blocks: Array, layout: BlockLayout, plane: CodePlane) -> None:
     source = next(p for p in layout.storage.planes if p.left == plane.left)
     words = _file_words(blocks, source)
-    size = 4 * TILE_ROWS * plane.bits
+    size = 4 * BLOCK_ROWS * plane.bits
     region = chunks[..., plane.offset : plane.offset + size].view(np.uint32)
-    target = region.reshape(*chunks.shape[:3], plane.bits, TILE_ROWS)
+    target = region.reshape(*chunks.shape[:3], plane.bits, BLOCK_ROWS)
     signed = layout.storage.signed and plane.left + plane.bits == layout.storage.bits
     sign_bits = np.uint32(0x01010101 << (plane.bits - 1) if signed else 0)
     for chunk in range(layout.chunks):

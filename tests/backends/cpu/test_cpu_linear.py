@@ -12,6 +12,7 @@ import struct
 import numpy as np
 import pytest
 
+from crossinfer.backends.cpu.kernels.layout import tile_count, tile_rows
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
@@ -153,7 +154,8 @@ def failures(storage: StorageType, mutate: str) -> int:
         memory = {name: to_memory(stored[name], operands[name]) for name in stored}
         memory["output"] = guarded(operands["output"].storage.bytes_for((T, N)))
         memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
-        weight = memory["weight"].reshape(-(-N // 16), -1)
+        rows = tile_rows(storage)
+        weight = memory["weight"].reshape(tile_count(N, storage), -1)
         width = 2 if isinstance(storage, BlockFormat) else storage.block_bytes
         match mutate:
             case "skipped block":
@@ -162,7 +164,7 @@ def failures(storage: StorageType, mutate: str) -> int:
             case "swapped scales":
                 weight[0, : 2 * width] = np.roll(weight[0, : 2 * width], width)
             case "wrong tail row":
-                last = width * ((N - 1) % 16)
+                last = width * ((N - 1) % rows)
                 weight[-1, last : last + width] = weight[0, width : 2 * width]
             case "missing row":
                 constants = struct.pack("<4i", T, N - 1, steps, tiles)

@@ -19,7 +19,7 @@ from crossinfer.aql.packets import BarrierAnd, KernelDispatch, encode_packets
 from crossinfer.aql.signals import Signals
 from crossinfer.backends.cpu.encode import memory_of
 from crossinfer.backends.cpu.kernel import CONSTANTS_OFFSET
-from crossinfer.backends.cpu.kernels.layout import TILE_ROWS, tile_bytes
+from crossinfer.backends.cpu.kernels.layout import tile_bytes, tile_count, tile_rows
 from crossinfer.backends.cpu.kernels.packing import pack_kernel, row_length
 from crossinfer.backends.cpu.memory import address_of, allocate_zeroed, trim_heap
 from crossinfer.backends.cpu.queue import NativeQueue
@@ -27,7 +27,6 @@ from crossinfer.backends.cpu.signal_pool import OwnedSignals
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import InvalidUse
 from crossinfer.core.records import record
-from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import StorageType
 from crossinfer.formats.tensors import prefetch_pages, release_pages
 from crossinfer.hal.buffer import Buffer, Role
@@ -165,12 +164,13 @@ class WeightLoader(Loader):
     ) -> None:
         rows, columns = math.prod(shape[:-1]), shape[-1]
         row_bytes, of_tile = storage.bytes_for((columns,)), tile_bytes(columns, storage)
-        step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
+        rows_of_tile = tile_rows(storage)
+        step = max(1, _PIECE_BYTES // (row_bytes * rows_of_tile)) * rows_of_tile
         kernel, length = self._kernel(storage), row_length(columns, storage)
         source, first = address_of(np.frombuffer(data, dtype=np.uint8)), address_of(target)
         for start in range(0, rows, step):
             count = min(step, rows - start)
-            tile, tiles = start // TILE_ROWS, ceil_div(count, TILE_ROWS)
+            tile, tiles = start // rows_of_tile, tile_count(count, storage)
             piece = _Piece(
                 data[start * row_bytes : (start + count) * row_bytes],
                 source + start * row_bytes,

@@ -5,8 +5,8 @@
 Views: ids i32 [T], table [V, H] (read), output f32 [T, H] (written). Constants: T, V, H, rows a
 workgroup. Dispatch: a workgroup is some rows.
 
-Activations are dense rows. Weights lie in tiles of 16 rows, where one row's numbers are 16 apart
-(see `layout`): few cache lines are shared, but few rows are read.
+Activations are dense rows. Weights lie in tiles, where one row's numbers are as far apart as a
+tile has rows (see `layout`): few cache lines are shared, but few rows are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from crossinfer.backends.cpu.kernels.decode import (
     load_codes,
     load_header,
 )
-from crossinfer.backends.cpu.kernels.layout import CHUNK_COLUMNS, TILE_ROWS, BlockLayout
+from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
+    CHUNK_COLUMNS,
+    SCALAR_ROWS,
+    BlockLayout,
+)
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.arithmetic import concatenate, minimum
@@ -66,10 +71,10 @@ def _gather_row(
     k: KernelBuilder, table: Pointer, number: Value, H: Value, storage: DType, goal: Pointer
 ) -> None:
     """A row of a tiled scalar table: one element a column."""
-    tile = number // TILE_ROWS * H * TILE_ROWS
-    source = table.cast(_SCALARS[storage]) + (tile + number % TILE_ROWS)
+    tile = number // SCALAR_ROWS * H * SCALAR_ROWS
+    source = table.cast(_SCALARS[storage]) + (tile + number % SCALAR_ROWS)
     with k.range(0, H) as column:
-        goal[column] = source[column * TILE_ROWS].to(f32)
+        goal[column] = source[column * SCALAR_ROWS].to(f32)
 
 
 def _decode_row(
@@ -77,9 +82,9 @@ def _decode_row(
 ) -> None:
     """A row of a tiled block table, chunk by chunk of 32 columns."""
     storage = layout.storage
-    part = RowPart(number % TILE_ROWS, 1)
+    part = RowPart(number % BLOCK_ROWS, 1)
     blocks = H // storage.block_elements
-    tile = table + number // TILE_ROWS * blocks * layout.block_bytes
+    tile = table + number // BLOCK_ROWS * blocks * layout.block_bytes
     with k.range(0, blocks) as b:
         block = tile + b * layout.block_bytes
         header = load_header(block, layout, part)

@@ -1,12 +1,13 @@
-"""Where the numbers of a weight lie in this backend's memory: tiles of 16 rows.
+"""Where the numbers of a weight lie in this backend's memory: tiles of 16 or 32 rows.
 
 A vector lane is a row, so that a product needs no sums across lanes. The rows of a matrix are
-padded to a multiple of 16 with zeros; its tiles follow one another, and in a tile the columns
-ascend. Every kernel that reads a weight (linear, embed) reads this one layout.
+padded to whole tiles with zeros; its tiles follow one another, and in a tile the columns ascend.
+Every kernel that reads a weight (linear, embed) reads this one layout.
 
-Scalars, [tile][column][16 rows]: one vector a column.
+Scalars, [tile][column][32 rows]: two vectors a column, so that a product with one token has two
+sums to add to in turns; with one, the additions take longer than reading does.
 
-Blocks, [tile][block], each block of `block_bytes`:
+Blocks, [tile][block] of 16 rows, each block of `block_bytes`:
 
     scale   f16 [16]                      d
     offset  f16 [16]                      m, or -dmin; only in formats with mins
@@ -32,12 +33,15 @@ from crossinfer.core.records import record
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 
-TILE_ROWS = 16
+BLOCK_ROWS = 16
+"""Of a tile of blocks."""
+SCALAR_ROWS = 32
+"""Of a tile of scalars."""
 CHUNK_COLUMNS = 32
 VECTORS = CHUNK_COLUMNS // 4
 """Code vectors in a chunk: four columns in each."""
-HALVES = 2 * TILE_ROWS
-"""Bytes of one f16 for each row."""
+HALVES = 2 * BLOCK_ROWS
+"""Bytes of one f16 for each row of a block."""
 
 
 @record
@@ -90,43 +94,48 @@ class BlockLayout:
 
     def scale_code_offset(self, group: int) -> int:
         """From the start of a chunk."""
-        return TILE_ROWS * group
+        return BLOCK_ROWS * group
 
     def offset_code_offset(self, group: int) -> int:
         """From the start of a chunk."""
-        return TILE_ROWS * (self.groups + group)
+        return BLOCK_ROWS * (self.groups + group)
 
     @functools.cached_property
     def planes(self) -> tuple[CodePlane, ...]:
         codes = 0 if not self.two_level else self.groups * (2 if self.has_offsets else 1)
-        offset, left, planes = TILE_ROWS * codes, 0, []
+        offset, left, planes = BLOCK_ROWS * codes, 0, []
         for bits in (8, 4, 2, 1):
             if self.storage.bits & bits:
                 planes.append(CodePlane(bits, left, offset))
                 left += bits
-                offset += 4 * TILE_ROWS * bits
+                offset += 4 * BLOCK_ROWS * bits
         return tuple(planes)
 
     @property
     def chunk_bytes(self) -> int:
         last = self.planes[-1]
-        return last.offset + 4 * TILE_ROWS * last.bits
+        return last.offset + 4 * BLOCK_ROWS * last.bits
 
     @property
     def block_bytes(self) -> int:
         return self.header_bytes + self.chunks * self.chunk_bytes
 
 
-def tile_count(rows: int) -> int:
+def tile_rows(storage: StorageType) -> int:
+    """Rows of a tile."""
+    return BLOCK_ROWS if isinstance(storage, BlockFormat) else SCALAR_ROWS
+
+
+def tile_count(rows: int, storage: StorageType) -> int:
     """Tiles that this many rows take."""
-    return ceil_div(rows, TILE_ROWS)
+    return ceil_div(rows, tile_rows(storage))
 
 
 def tile_bytes(columns: int, storage: StorageType) -> int:
-    """Bytes of 16 rows of this many columns."""
+    """Bytes of a tile of this many columns."""
     if isinstance(storage, BlockFormat):
         return columns // storage.block_elements * _block_bytes(storage)
-    return columns * TILE_ROWS * storage.block_bytes
+    return columns * SCALAR_ROWS * storage.block_bytes
 
 
 @functools.cache
@@ -136,4 +145,4 @@ def _block_bytes(storage: BlockFormat) -> int:
 
 def packed_size(shape: Sequence[int], storage: StorageType) -> int:
     """Bytes that a weight takes in memory; all dimensions but the last are rows."""
-    return tile_count(math.prod(shape[:-1])) * tile_bytes(shape[-1], storage)
+    return tile_count(math.prod(shape[:-1]), storage) * tile_bytes(shape[-1], storage)

@@ -185,7 +185,7 @@ class _Products:
                 kernels.get(name, symbol, lambda target: make(target=target)),
                 (*(Argument(name, Access.READ) for name in inputs), Argument(output, Access.WRITE)),
                 struct.pack(PRODUCT_CONSTANTS, T, N, steps, token_tiles),
-                (token_tiles, tile_count(N), 1),
+                (token_tiles, tile_count(N, storage), 1),
             )
         )
 

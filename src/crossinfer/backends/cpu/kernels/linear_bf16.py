@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from crossinfer.backends.cpu.kernels.activation_tile import SEGMENT_COLUMNS
 from crossinfer.backends.cpu.kernels.decode import RowPart
-from crossinfer.backends.cpu.kernels.layout import TILE_ROWS
+from crossinfer.backends.cpu.kernels.layout import SCALAR_ROWS
 from crossinfer.backends.cpu.kernels.linear_scalars import ELEMENTS, RUN_COLUMNS
 from crossinfer.core.dtypes import DType
 from crossinfer.core.records import record
@@ -26,6 +26,10 @@ from crossinfer.jit.target import Target
 from crossinfer.jit.transpose import transposed
 from crossinfer.jit.types import f32, i32, u16, u32
 from crossinfer.jit.value import Value
+
+LANES = 16
+"""Of the vectors of these products."""
+_SIDE_BY_SIDE = [row + LANES * half for row in range(LANES) for half in (0, 1)]
 
 
 @record
@@ -46,48 +50,52 @@ class ShortProduct:
         part: RowPart,
         sums: Pointer,
     ) -> None:
-        """The products of a tile of rows with a tile of tokens, into `sums`, f32 [tokens][16]."""
-        del part  # all 16 rows at once
+        """The products of a tile of rows with a tile of tokens, into `sums`, f32 [tokens][lanes].
+
+        A part has 16 lanes, or 32 with one token.
+        """
         k, tokens = self.k, self.tokens
         pairs = (self.columns + 1) // 2
         x = activations.cast(u32) + token_tile * pairs * tokens
-        tile = weight.cast(u16) + row_tile * self.columns * TILE_ROWS
-        for token in range(tokens):
-            sums.store(token * TILE_ROWS, k.constant(f32.x(TILE_ROWS), 0))
+        tile = weight.cast(u16) + (row_tile * self.columns * SCALAR_ROWS + part.first)
+        places = range(0, tokens * part.lanes, LANES)
+        for place in places:
+            sums.store(place, k.constant(f32.x(LANES), 0))
         with k.range(0, self.columns, RUN_COLUMNS) as run:
-            totals = [k.variable(f32.x(TILE_ROWS)) for _ in range(tokens)]
+            totals = [k.variable(f32.x(LANES)) for _ in places]
 
-            def add(column: Value, codes: Value) -> None:
+            def add(column: Value, codes: list[Value]) -> None:
                 here = x + column // 2 * tokens
-                for token, total in enumerate(totals):
-                    both = here[token].splat(TILE_ROWS)
-                    total.set(pair_dot(total.value, codes, both))
+                for number, total in enumerate(totals):
+                    token, vector = divmod(number, len(codes))
+                    both = here[token].splat(LANES)
+                    total.set(pair_dot(total.value, codes[vector], both))
 
             end = minimum(run + RUN_COLUMNS, self.columns)
             whole = end - (end - run) % 2
+            rows = range(0, part.lanes, LANES)
             with k.range(run, whole, 2) as column:
-                add(column, self._pair(tile + column * TILE_ROWS))
+                add(column, [self._pair(tile + (column * SCALAR_ROWS + row)) for row in rows])
             with k.if_(whole < end):
-                add(whole, self._last(tile + whole * TILE_ROWS))
-            for token, total in enumerate(totals):
-                before = sums.vector(token * TILE_ROWS, TILE_ROWS)
-                sums.store(token * TILE_ROWS, before + total.value)
+                add(whole, [self._last(tile + (whole * SCALAR_ROWS + row)) for row in rows])
+            for place, total in zip(places, totals, strict=True):
+                sums.store(place, sums.vector(place, LANES) + total.value)
 
-    def _pair(self, columns: Pointer) -> Value:
-        """Two columns as u32[16] of pairs."""
+    def _pair(self, rows: Pointer) -> Value:
+        """Two columns of 16 rows as u32[16] of pairs."""
         if self.storage is DType.BF16:
-            order = [row + TILE_ROWS * half for row in range(TILE_ROWS) for half in (0, 1)]
-            return columns.vector(0, 2 * TILE_ROWS).shuffle(order).bits_as(u32)
-        halves = columns.cast(ELEMENTS[self.storage])
-        low, high = (halves.vector(TILE_ROWS * n, TILE_ROWS).to(f32) for n in (0, 1))
+            low, high = (rows.vector(SCALAR_ROWS * n, LANES) for n in (0, 1))
+            return low.shuffle(_SIDE_BY_SIDE, high).bits_as(u32)
+        halves = rows.cast(ELEMENTS[self.storage])
+        low, high = (halves.vector(SCALAR_ROWS * n, LANES).to(f32) for n in (0, 1))
         return to_pairs(low, high)
 
-    def _last(self, column: Pointer) -> Value:
-        """One column, paired with zeros."""
+    def _last(self, rows: Pointer) -> Value:
+        """One column of 16 rows, paired with zeros."""
         if self.storage is DType.BF16:
-            return column.vector(0, TILE_ROWS).to(u32)
-        low = column.cast(ELEMENTS[self.storage]).vector(0, TILE_ROWS).to(f32)
-        return to_pairs(low, self.k.constant(f32.x(TILE_ROWS), 0.0))
+            return rows.vector(0, LANES).to(u32)
+        low = rows.cast(ELEMENTS[self.storage]).vector(0, LANES).to(f32)
+        return to_pairs(low, self.k.constant(f32.x(LANES), 0.0))
 
 
 def build_arrange_pairs(symbol: str, target: Target, tokens: int) -> str:
@@ -103,7 +111,7 @@ def build_arrange_pairs(symbol: str, target: Target, tokens: int) -> str:
         number, start = group // segments, group % segments * SEGMENT_COLUMNS
         made, first = tiles + number * pairs * tokens, number * tokens
         end = minimum(start + SEGMENT_COLUMNS, K)
-        if tokens == TILE_ROWS:
+        if tokens == LANES:
             rows = [x + minimum(first + token, T - 1) * K for token in range(tokens)]
             whole = end - (end - start) % (2 * tokens)
             with k.range(start, whole, 2 * tokens) as column:

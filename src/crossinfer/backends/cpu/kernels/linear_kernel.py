@@ -3,8 +3,8 @@
     linear         output = act(gate) · (x · weightᵀ + bias) + residual
     gated_linear   output = silu(x · gate_weightᵀ + gate_bias) · (x · up_weightᵀ + up_bias)
 
-Dispatch: workgroup = tile of tokens + token tiles · tile of 16 rows, so that neighbours share a
-tile of the weight. Reads activations (`activations.py`), weights and the optional operands; writes
+Dispatch: workgroup = tile of tokens + token tiles · tile of rows, so that neighbours share a tile
+of the weight. Reads activations (`activations.py`), weights and the optional operands; writes
 output f32 [T, N]. `linear_blocks` and `linear_scalars` are the products themselves.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from crossinfer.backends.cpu.kernels.decode import RowPart
 from crossinfer.backends.cpu.kernels.epilogue import Epilogue
-from crossinfer.backends.cpu.kernels.layout import TILE_ROWS
+from crossinfer.backends.cpu.kernels.layout import tile_rows
 from crossinfer.backends.cpu.kernels.linear_bf16 import ShortProduct
 from crossinfer.backends.cpu.kernels.linear_blocks import BlockProduct
 from crossinfer.backends.cpu.kernels.linear_scalars import ScalarProduct
@@ -66,15 +66,18 @@ def _build(
     else:
         product = ScalarProduct(k, storage, tokens, steps)
     epilogue = Epilogue(dict(zip(optional, others, strict=True)), output, N)
-    lanes = min(TILE_ROWS, target.lanes())
+    of_tile = tile_rows(storage)
+    # One token: so many sums that an addition need not wait for the one before it.
+    sums_at_once = 2 if tokens == 1 else 1
+    lanes = min(of_tile, target.lanes() * sums_at_once)
     sums: list[Pointer] = [k.scratch(f32, tokens * lanes) for _ in matrices]
     with k.workgroups() as group:
         row_tile, token_tile = group // token_tiles, group % token_tiles
-        token, row = token_tile * tokens, row_tile * TILE_ROWS
+        token, row = token_tile * tokens, row_tile * of_tile
         count = minimum(T - token, tokens)
-        if tokens > 1:
-            epilogue.expect(k, row, token, count)
-        with k.range(0, TILE_ROWS, lanes) as part:
+        with k.range(0, of_tile, lanes) as part:
+            if tokens > 1:
+                epilogue.expect(k, row + part, token, count)
             for matrix, made in zip(matrices, sums, strict=True):
                 product.sum(matrix, row_tile, activations, token_tile, RowPart(part, lanes), made)
             epilogue.store(k, sums, lanes, row + part, token, count)

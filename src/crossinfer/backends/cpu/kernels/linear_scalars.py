@@ -5,15 +5,15 @@
 in ascending order of k, whatever the number of tokens. To keep float32's rounding small in long
 rows, runs of 128 columns are summed apart and then added up.
 
-A kernel takes one tile (16 rows) and `tokens` tokens at a time; the weight is widened once for all
-of them, and the activations are memory operands of the multiply-adds. One token: matrix-vector,
-whose activations are x itself; else they are as `arrange` leaves them.
+A kernel takes a part of a tile's 32 rows and `tokens` tokens at a time; the weight is widened once
+for all of them, and the activations are memory operands of the multiply-adds. One token:
+matrix-vector, whose activations are x itself; else they are as `arrange` leaves them.
 """
 
 from __future__ import annotations
 
 from crossinfer.backends.cpu.kernels.decode import RowPart
-from crossinfer.backends.cpu.kernels.layout import TILE_ROWS
+from crossinfer.backends.cpu.kernels.layout import SCALAR_ROWS
 from crossinfer.core.dtypes import DType
 from crossinfer.core.records import record
 from crossinfer.jit.arithmetic import fma, minimum
@@ -50,7 +50,7 @@ class ScalarProduct:
         """
         k, element, tokens = self.k, ELEMENTS[self.storage], self.tokens
         x = activations.cast(f32) + token_tile * self.columns * tokens
-        tile = weight + row_tile * self.columns * (TILE_ROWS * element.size_in_bytes)
+        tile = weight + row_tile * self.columns * (SCALAR_ROWS * element.size_in_bytes)
         for token in range(tokens):
             sums.store(token * part.lanes, k.constant(f32.x(part.lanes), 0))
         with k.range(0, self.columns, RUN_COLUMNS) as run:
@@ -70,7 +70,7 @@ def _add_run(
     sums: Pointer,
 ) -> None:
     """Add the products of columns `start … end - 1` to `sums`, f32 [tokens][lanes]."""
-    size = TILE_ROWS * element.size_in_bytes
+    size = SCALAR_ROWS * element.size_in_bytes
     totals = [k.variable(f32.x(part.lanes)) for _ in range(tokens)]
     with k.range(start, end) as column:
         weight = part.load(tile + column * size, 0, element).to(f32)

@@ -1,4 +1,4 @@
-"""pack: rows as a file stores them, into tiles of 16 rows (see `layout`). Nothing is rounded.
+"""pack: rows as a file stores them, into tiles of rows (see `layout`). Nothing is rounded.
 
 Blocks: a 32-bit word of a file's plane is four columns of one row, and so is a word of a tile, so
 that shifting and masking words is all that it takes. Scalars: 16 rows of 16 columns are transposed
@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
     CHUNK_COLUMNS,
     HALVES,
-    TILE_ROWS,
+    SCALAR_ROWS,
     BlockLayout,
     CodePlane,
+    tile_rows,
 )
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BlockFormat, Plane, StorageType
@@ -35,6 +37,8 @@ from crossinfer.jit.variable import Variable
 
 _SIGN_OF_HALF = 0x8000
 _CACHE_LINE = 64
+_SQUARE = 16
+"""Rows and columns of scalars that are transposed in registers."""
 
 
 def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
@@ -43,20 +47,20 @@ def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
     N, length = k.constants(i32, i32)
     finite = _Finite(k, storage)
     with k.workgroups() as tile:
-        source = _Rows(rows, tile * TILE_ROWS, N, length * storage.block_bytes)
+        source = _Rows(rows, tile * tile_rows(storage), N, length * storage.block_bytes)
         if isinstance(storage, BlockFormat):
             layout = BlockLayout(storage)
-            sizes = TILE_ROWS * storage.block_bytes, layout.block_bytes
+            sizes = BLOCK_ROWS * storage.block_bytes, layout.block_bytes
             following = _NextTile(rows, tiles, (tile + 1) * length, sizes)
             goal = tiles + tile * length * layout.block_bytes
             with k.range(0, length) as block:
                 following.fetch(block)
-                with k.range(0, TILE_ROWS) as row:
+                with k.range(0, BLOCK_ROWS) as row:
                     words = source.row(row, block * storage.block_bytes)
                     start = goal + block * layout.block_bytes
                     _BlockOfRow(layout, words, start, row, finite).pack()
         else:
-            size = TILE_ROWS * storage.block_bytes
+            size = SCALAR_ROWS * storage.block_bytes
             following = _NextTile(rows, tiles, (tile + 1) * length, (size, size))
             goal = tiles + tile * length * size
             _transpose(k, source, storage, length, goal, finite, following)
@@ -73,8 +77,8 @@ class _NextTile:
     """
 
     def __init__(self, rows: Pointer, tiles: Pointer, first: Value, sizes: tuple[int, int]) -> None:
-        """`first` is the next tile's first block or column, `sizes` bytes of 16 of either, as the
-        file has them and as a tile.
+        """`first` is the next tile's first block or column, `sizes` bytes of either in all of a
+        tile's rows, as the file has them and as a tile.
         """
         self._sides = (rows.prefetch, sizes[0]), (tiles.prefetch_for_write, sizes[1])
         self._first = first
@@ -100,7 +104,7 @@ class _Finite:
         element = Type("u", bits)
         self._sign = 1 << (bits - 1)
         self._scalar: Variable = k.variable(element)
-        self._vector: Variable = k.variable(element.x(TILE_ROWS))
+        self._vector: Variable = k.variable(element.x(_SQUARE))
 
     def see(self, numbers: Value) -> None:
         """Numbers of the storage (of blocks: float16) as unsigned integers."""
@@ -220,7 +224,7 @@ class _BlockOfRow:
         for chunk in range(self._layout.chunks):
             for word in range(plane.bits):
                 made = self._plane_word(source, plane, CHUNK_COLUMNS * chunk, word)
-                offset = self._chunk(chunk) + plane.offset + 4 * TILE_ROWS * word
+                offset = self._chunk(chunk) + plane.offset + 4 * BLOCK_ROWS * word
                 self._store(offset, made ^ flip if flip else made)
 
     def _plane_word(self, source: Plane, plane: CodePlane, first: int, word: int) -> Value:
@@ -267,18 +271,19 @@ def _transpose(
     """Scalars: element [row][column] to [column][row]."""
     element = {2: u16, 4: u32}[storage.block_bytes]
     size, out = storage.block_bytes, goal.cast(element)
-    whole = columns - columns % TILE_ROWS
-    with k.range(0, whole, TILE_ROWS) as start:
-        following.fetch(start, TILE_ROWS)
-        vectors = [
-            source.row(number, start * size).load(0, element, TILE_ROWS)
-            for number in range(TILE_ROWS)
-        ]
-        for vector in vectors:
-            finite.see(vector)
-        for column, vector in enumerate(transposed(vectors)):
-            out.store((start + column) * TILE_ROWS, vector)
-    with k.range(whole, columns) as at, k.range(0, TILE_ROWS) as row:
+    whole = columns - columns % _SQUARE
+    with k.range(0, whole, _SQUARE) as start:
+        following.fetch(start, _SQUARE)
+        with k.range(0, SCALAR_ROWS, _SQUARE) as row:
+            vectors = [
+                source.row(row + number, start * size).load(0, element, _SQUARE)
+                for number in range(_SQUARE)
+            ]
+            for vector in vectors:
+                finite.see(vector)
+            for column, vector in enumerate(transposed(vectors)):
+                out.store((start + column) * SCALAR_ROWS + row, vector)
+    with k.range(whole, columns) as at, k.range(0, SCALAR_ROWS) as row:
         number = source.row(row, at * size).load(0, element)
         finite.see(number)
-        out[at * TILE_ROWS + row] = number
+        out[at * SCALAR_ROWS + row] = number

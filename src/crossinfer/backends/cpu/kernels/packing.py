@@ -1,4 +1,4 @@
-"""Weights from their file's layout into tiles of 16 rows (see `layout`), and back."""
+"""Weights from their file's layout into tiles of rows (see `layout`), and back."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import numpy as np
 
 from crossinfer.backends.cpu.kernel import CpuKernel
 from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
     HALVES,
-    TILE_ROWS,
+    SCALAR_ROWS,
     VECTORS,
     BlockLayout,
     tile_bytes,
     tile_count,
+    tile_rows,
 )
 from crossinfer.backends.cpu.library import generator, kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.records import entity
-from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.target import host_target
 
@@ -41,13 +42,14 @@ def pack(
     rows, columns = math.prod(shape[:-1]), shape[-1]
     row_bytes = storage.bytes_for((columns,))
     raw = np.frombuffer(data, dtype=np.uint8).reshape(rows, row_bytes)
-    step = max(1, _PIECE_BYTES // (row_bytes * TILE_ROWS)) * TILE_ROWS
+    of_tile = tile_rows(storage)
+    step = max(1, _PIECE_BYTES // (row_bytes * of_tile)) * of_tile
     length = row_length(columns, storage)
     run = _packer(storage)
     bad = np.zeros(1, dtype=np.uint32)  # whoever packs in this way has looked already
     for start in range(0, rows, step):
         part = raw[start : start + step]
-        tiles = ceil_div(len(part), TILE_ROWS)
+        tiles = tile_count(len(part), storage)
         packed = np.empty(tiles * tile_bytes(columns, storage), dtype=np.uint8)
         constants = struct.pack("<2i", len(part), length)
         views = (part.ctypes.data, packed.ctypes.data, bad.ctypes.data)
@@ -95,7 +97,9 @@ def unpack(packed: Array, shape: Sequence[int], storage: BlockFormat) -> Unpacke
     """The exact codes and scales of a packed weight, for tests and export."""
     layout = BlockLayout(storage)
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    blocks = packed.reshape(tile_count(rows), columns // storage.block_elements, layout.block_bytes)
+    blocks = packed.reshape(
+        tile_count(rows, storage), columns // storage.block_elements, layout.block_bytes
+    )
     chunks = blocks[..., layout.header_bytes :].reshape(*blocks.shape[:2], layout.chunks, -1)
 
     def by_rows(values: Array) -> Array:
@@ -107,14 +111,14 @@ def unpack(packed: Array, shape: Sequence[int], storage: BlockFormat) -> Unpacke
         wide = half[:, :, None, None, :]
         if not layout.two_level:
             return by_rows(wide)
-        part = chunks[..., codes : codes + TILE_ROWS * layout.groups].view(dtype)
-        code = part.reshape(*chunks.shape[:3], layout.groups, TILE_ROWS)
+        part = chunks[..., codes : codes + BLOCK_ROWS * layout.groups].view(dtype)
+        code = part.reshape(*chunks.shape[:3], layout.groups, BLOCK_ROWS)
         return by_rows(wide * code.astype(np.float32))
 
-    codes = np.zeros((*chunks.shape[:3], VECTORS, TILE_ROWS), dtype=np.uint32)
+    codes = np.zeros((*chunks.shape[:3], VECTORS, BLOCK_ROWS), dtype=np.uint32)
     for plane in layout.planes:
-        region = chunks[..., plane.offset : plane.offset + 4 * TILE_ROWS * plane.bits]
-        words = region.view(np.uint32).reshape(*chunks.shape[:3], plane.bits, TILE_ROWS)
+        region = chunks[..., plane.offset : plane.offset + 4 * BLOCK_ROWS * plane.bits]
+        words = region.view(np.uint32).reshape(*chunks.shape[:3], plane.bits, BLOCK_ROWS)
         for vector in range(VECTORS):
             word, shift = plane.position(vector)
             bits = (words[..., word, :] >> np.uint32(shift)) & np.uint32(plane.mask)
@@ -132,6 +136,6 @@ def unpack(packed: Array, shape: Sequence[int], storage: BlockFormat) -> Unpacke
 def unpack_scalars(packed: Array, shape: Sequence[int], storage: DType) -> Array:
     """The elements of a packed weight as they were stored, uint8 [N, bytes of a row]."""
     rows = math.prod(shape[:-1])
-    elements = packed.view(f"u{storage.block_bytes}").reshape(-1, shape[-1], TILE_ROWS)
+    elements = packed.view(f"u{storage.block_bytes}").reshape(-1, shape[-1], SCALAR_ROWS)
     by_rows = elements.transpose(0, 2, 1).reshape(-1, shape[-1])[:rows]
     return np.ascontiguousarray(by_rows).view(np.uint8)
