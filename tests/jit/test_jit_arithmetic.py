@@ -7,16 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from tests.jit.kernel_calls import call_kernel
+from tests.jit.runnable_targets import runnable_targets
 
 from crossinfer.core.dtypes import Array
 from crossinfer.jit import arithmetic
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.dot import dot4
-from crossinfer.jit.target import Target, host_targets
+from crossinfer.jit.target import Target
 from crossinfer.jit.types import f32, i8, i32, u8
 from crossinfer.jit.value import Value
 
-TARGETS = pytest.mark.parametrize("target", host_targets(), ids=lambda target: target.name)
+TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
 
 
 def mapped(target: Target, function: Callable[[Value], Value], x: Array) -> Array:

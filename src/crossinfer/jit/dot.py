@@ -40,7 +40,7 @@ def dot4(acc: Value, a: Value, b: Value, a_bits: int = 8) -> Value:
     target = acc.emitter.target
     if not target.is_x86:
         return _neon(acc, a, b, a_bits)
-    if target.has("avx512vnni"):
+    if target.has("avx512vnni") or target.has("avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         return acc.emitter.intrinsic(name, acc.type, acc, a.bits_as(i32), b.bits_as(i32))
     if a_bits <= 7 and target.has("ssse3"):
