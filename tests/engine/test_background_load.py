@@ -32,7 +32,7 @@ from crossinfer.backends.reference.device import ReferenceDevice
 from crossinfer.core.dtypes import DType
 from crossinfer.core.progress import no_progress
 from crossinfer.engine import step
-from crossinfer.engine.background_load import BackgroundLoad
+from crossinfer.engine.background_load import BackgroundLoad, stored_bytes
 from crossinfer.engine.step import StepRunner
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
@@ -336,6 +336,37 @@ def test_a_forked_process_says_that_it_has_no_weights(
         brake.released.set()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(llm.generate([1, 2, 3], max_tokens=2).tokens) == 2
+
+
+def test_progress_never_falls_where_several_wait(
+    model: Model, device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is in the middle of telling when another finds that everything is there."""
+    told: list[int] = []
+    waiters: list[threading.Thread] = []
+
+    def slow(_: str, done: int, total: int) -> None:
+        if told and not waiters:
+            assert done < total
+            waiters.append(threading.Thread(target=load.wait))
+            waiters[0].start()
+            brake.released.set()
+            waiters[0].join(WAIT_S)
+        told.append(done)
+
+    runner = new_runner(model, device)
+    runner.finish_loading()
+    brake = Brake(monkeypatch)
+    constants = constants_of(model, runner)
+    load = BackgroundLoad(model, device, constants, slow)
+    assert brake.reached.wait(WAIT_S)
+    load.wait()
+    assert not waiters[0].is_alive()
+    assert told == sorted(told)
+    assert len(told) >= 3
+    assert (told[0], told[-1]) == (0, sum(stored_bytes(tensor) for tensor in constants))
+    load.cancel()
+    runner.close()
 
 
 @pytest.mark.parametrize("wait", [True, False])
