@@ -200,6 +200,22 @@ def test_an_answer_is_the_same_without_waiting(tiny_models: TinyModels) -> None:
         assert made.stats.kv_bytes == expected.stats.kv_bytes > 0
 
 
+def test_weights_count_before_they_are_there(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tiny_models("tiny-qwen2", "q8_0"))
+    with LLM(path, "cpu", context=64) as llm:
+        expected = llm.generate([1], max_tokens=0).stats
+    brake = Brake(monkeypatch)
+    with LLM(path, "cpu", context=64, wait=False) as llm:
+        assert brake.reached.wait(WAIT_S)
+        early = llm.generate([1], max_tokens=0).stats
+        brake.released.set()
+        llm.finish_loading()
+        late = llm.generate([1], max_tokens=0).stats
+    assert early.weight_bytes == late.weight_bytes == expected.weight_bytes > 0
+
+
 def test_waiting_tells_of_bad_numbers_and_so_does_the_answer(
     tiny_models: TinyModels, tmp_path: Path
 ) -> None:

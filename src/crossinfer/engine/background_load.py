@@ -13,6 +13,7 @@ from crossinfer.hal.buffer import Buffer, Role
 from crossinfer.hal.device import Device
 from crossinfer.hal.loading import Loader, LoadingStoppedError
 from crossinfer.models.model import Model
+from crossinfer.plan.placement import packed_bytes
 
 _TELL_S = 0.1
 """Progress is told so often."""
@@ -57,6 +58,11 @@ class BackgroundLoad:
                 f"The thread that brings weights to device {device.info.name} cannot be started: "
                 f"{error}."
             ) from error
+
+    @property
+    def size_in_bytes(self) -> int:
+        """What the constants take on the device, those that are still on their way included."""
+        return sum(packed_bytes(tensor, self._device) for tensor in self._constants)
 
     def wait(self) -> None:
         """Wait until everything is there; from any thread. Raises FormatError, DeviceError, and

@@ -111,10 +111,13 @@ class Residents:
         """Bytes of `weights`, `kv` and `streamed`; see `StepRunner.memory`."""
         sizes = {key: buffer.size_in_bytes for key, buffer in self.buffers.items()}
         kv = sum(size for (name, _), size in sizes.items() if name in self.state_devices)
+        weights = sum(sizes.values()) - kv
+        if self._coming is not None:
+            weights += self._coming.size_in_bytes
         slots, streamed = 0, 0
         if self.stream is not None:
             slots, streamed = self.stream.slot_bytes, self.stream.host_bytes
-        return {"weights": sum(sizes.values()) - kv + slots, "kv": kv, "streamed": streamed}
+        return {"weights": weights + slots, "kv": kv, "streamed": streamed}
 
     def free(self) -> None:
         """Give all memory back."""

@@ -129,7 +129,6 @@ class StepRunner:
         except BaseException:
             self.close()
             raise
-        self._memory = self._measured()
 
     def wait_for_weights(self) -> None:
         """As `finish_loading`, but from any thread, and without consequences."""
@@ -182,8 +181,9 @@ class StepRunner:
         return StepResult(argmax, logits, kernels)
 
     def memory(self) -> dict[str, int]:
-        """Bytes on the devices: `weights` (tables and the slots of streamed layers included), `kv`,
-        `activations`; and `streamed`, the bytes of streamed layers in the host's memory.
+        """Bytes on the devices: `weights` (tables, the slots of streamed layers, and what is still
+        on its way included), `kv`, `activations`; and `streamed`, the bytes of streamed layers in
+        the host's memory.
 
         As it was when a bucket was recorded last.
         """
