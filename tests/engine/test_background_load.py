@@ -29,11 +29,12 @@ from crossinfer import (
 from crossinfer.backends.cpu import weight_loader
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.reference.device import ReferenceDevice
-from crossinfer.core.dtypes import DType
+from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.progress import no_progress
 from crossinfer.engine import step
 from crossinfer.engine.background_load import BackgroundLoad, stored_bytes
 from crossinfer.engine.step import StepRunner
+from crossinfer.graph.graph import Tensor
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
 from crossinfer.plan.plan import make_plan
@@ -217,17 +218,47 @@ def test_weights_count_before_they_are_there(
 
 
 def test_waiting_tells_of_bad_numbers_and_so_does_the_answer(
-    tiny_models: TinyModels, tmp_path: Path
+    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read: list[str] = []
+    constant = Model.constant
+
+    def noted(model: Model, tensor: Tensor) -> memoryview | Array:
+        read.append(tensor.name)
+        return constant(model, tensor)
+
+    monkeypatch.setattr(Model, "constant", noted)
     path = damaged(tiny_models("tiny-qwen2", "f16"), "blk.0.attn_q.weight", 0, b"\0\x7c", tmp_path)
     with LLM(str(path), "cpu", context=32, wait=False) as llm:
         with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
             llm.finish_loading()
-        for _ in range(2):
+        for prompt in ([1, 2, 3], [1, 2, 3], [1]):
             with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
-                llm.generate([1, 2, 3], max_tokens=1)
+                llm.generate(prompt, max_tokens=1)
         with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
-            llm.generate([1], max_tokens=1)
+            llm.finish_loading()
+        assert len(read) == len(set(read)) > 0  # nothing was loaded again, to find the same
+
+
+def test_what_there_was_no_memory_for_is_loaded_again(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tiny_models("tiny-qwen2", "q8_0"))
+    with LLM(path, "cpu", context=64) as llm:
+        expected = llm.generate([1, 2, 3], max_tokens=4).tokens
+    submit, failures = weight_loader.WeightLoader._submit, [True]
+
+    def fails_once(loader: weight_loader.WeightLoader) -> None:
+        if loader._waiting and failures:
+            failures.pop()
+            raise OutOfDeviceMemory("Others have it.")
+        submit(loader)
+
+    monkeypatch.setattr(weight_loader.WeightLoader, "_submit", fails_once)
+    with LLM(path, "cpu", context=64, wait=False) as llm:
+        with pytest.raises(OutOfDeviceMemory, match="Others have it"):
+            llm.generate([1, 2, 3], max_tokens=4)
+        assert llm.generate([1, 2, 3], max_tokens=4).tokens == expected
 
 
 @pytest.mark.parametrize("wait", [True, False])
