@@ -109,6 +109,11 @@ class RecoverableRunner:
         return self._current.plan
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """See `DeviceRow`."""
+        return self._row.reasons
+
+    @property
     def limits(self) -> BatchLimits:
         """The largest batch that the runner in use has memory for."""
         return self._current.limits
