@@ -71,8 +71,8 @@ def test_a_step_that_fails_on_two_devices_leaves_nothing_in_flight(
     ):
         with pytest.raises(OutOfDeviceMemory, match="linear"):
             llm.generate(PROMPT, max_tokens=3)
-        assert not first._pending()
-        assert not second._pending()
+        assert not first._in_flight.pending()
+        assert not second._in_flight.pending()
         assert len(llm.generate(PROMPT, max_tokens=3).tokens) == 3
 
 

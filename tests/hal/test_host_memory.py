@@ -90,4 +90,4 @@ def test_copies_that_ended_leave_nothing_behind() -> None:
         memory, target = device.host_memory(256), device.alloc((64,), DType.I32)
         for _ in range(100):
             device.copy_in(memory, target.view()).wait()
-        assert len(device._copies) == 1
+        assert len(device._in_flight._copies) == 1
