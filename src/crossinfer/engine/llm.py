@@ -155,8 +155,8 @@ class LLM:
     def finish_loading(self) -> None:
         """Wait for weights that are still on their way: for a model opened with `wait=False`.
 
-        The first answer does so, too, and raises the same: FormatError, DeviceError. Raises
-        RequestError if the model is closed meanwhile.
+        The first answer does so, too, and raises the same: FormatError (then so do all later ones),
+        DeviceError. Raises RequestError if the model is closed meanwhile.
         """
         self._runner.wait_for_weights()
 
