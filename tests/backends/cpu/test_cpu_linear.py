@@ -17,6 +17,7 @@ from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q8_0, BlockFormat, StorageType
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.graph.op import float32
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.buffer import Role
@@ -27,8 +28,9 @@ from crossinfer.verify.case import Case
 from crossinfer.verify.cases import cases_of
 from crossinfer.verify.data import random_stored
 
-STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS]
-TWO_LEVELS = [storage for storage in BLOCK_FORMATS if storage.super_scales is not None]
+BLOCKS = [*BLOCK_FORMATS, Q8_32]
+STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCKS]
+TWO_LEVELS = [storage for storage in BLOCKS if storage.super_scales is not None]
 TARGETS = host_targets()
 
 

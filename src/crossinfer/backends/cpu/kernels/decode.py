@@ -18,6 +18,8 @@ from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import Type, f16, f32, i8, i32, u8, u32
 from crossinfer.jit.value import Value
 
+_CACHE_LINE = 64
+
 
 @record
 class RowPart:
@@ -57,6 +59,10 @@ class HeaderReader:
         offset = part.load(block, HALVES, f16).to(f32) if layout.has_offsets else None
         codes = block.cast(u8) + layout.scale_codes_offset
         if self._bytes is None:
+            if layout.two_level:
+                # Chunks take their codes from here one by one: too late for a line to be fetched.
+                for line in range(0, layout.header_bytes, _CACHE_LINE):
+                    block.cast(u8).prefetch(line)
             return BlockHeader(scale, offset, codes)
         # So many have their bits in the same places of consecutive bytes.
         step = min(4, layout.scale_codes // 4)
