@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from tests.jit.runnable_targets import runnable_targets
 
-from crossinfer.backends.cpu.kernels.layout import tile_count, tile_rows
+from crossinfer.backends.cpu.kernels.layout import BlockLayout, tile_count, tile_rows
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q8_0, BlockFormat, StorageType
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.graph.op import float32
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.buffer import Role
@@ -28,7 +29,9 @@ from crossinfer.verify.case import Case
 from crossinfer.verify.cases import cases_of
 from crossinfer.verify.data import random_stored
 
-STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS]
+BLOCKS = [*BLOCK_FORMATS, Q8_32]
+STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCKS]
+TWO_LEVELS = [storage for storage in BLOCKS if storage.super_scales is not None]
 TARGETS = runnable_targets()
 
 
@@ -164,6 +167,11 @@ def failures(storage: StorageType, mutate: str) -> int:
                 block[:, -1] = 0
             case "swapped scales":
                 weight[0, : 2 * width] = np.roll(weight[0, : 2 * width], width)
+            case "swapped scale codes":
+                codes = scale_codes(weight, storage)
+                codes[0, :2] = np.roll(codes[0, :2], 1)
+            case "lost scale code bits":
+                scale_codes(weight, storage)[:] &= 0x3F
             case "wrong tail row":
                 last = width * ((N - 1) % rows)
                 weight[-1, last : last + width] = weight[0, width : 2 * width]
@@ -181,6 +189,13 @@ def failures(storage: StorageType, mutate: str) -> int:
     return count
 
 
+def scale_codes(weight: Array, storage: StorageType) -> Array:
+    """Those of the first block of each tile, as they lie in memory."""
+    assert isinstance(storage, BlockFormat)
+    layout = BlockLayout(storage)
+    return weight[:, layout.scale_codes_offset : layout.header_bytes]
+
+
 MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row", "missing token")
 
 
@@ -188,6 +203,12 @@ MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row",
 @pytest.mark.parametrize("storage", STORAGES, ids=label)
 def test_wrong_kernels_fail(storage: StorageType, mutation: str) -> None:
     assert failures(storage, "nothing") == 0
+    assert failures(storage, mutation) > len(cases_of(f"linear[{storage.label}]")) // 2
+
+
+@pytest.mark.parametrize("mutation", ["swapped scale codes", "lost scale code bits"])
+@pytest.mark.parametrize("storage", TWO_LEVELS, ids=label)
+def test_wrong_scale_codes_fail(storage: BlockFormat, mutation: str) -> None:
     assert failures(storage, mutation) > len(cases_of(f"linear[{storage.label}]")) // 2
 
 
