@@ -225,7 +225,6 @@ class _Words:
         self._goal = goal
         self._exceptions = k.variable(i64)
         self._pairs = k.scratch(u32, _COLUMNS // 2 * SQUARE)
-        self._bits = k.scratch(u32, GROUP_COLUMNS * SQUARE)
 
     def write(self) -> Value:
         """The number of exceptions."""
@@ -269,7 +268,6 @@ class _Words:
             both = []
             for half in (0, 1):
                 bits = self._source.widened((pair >> (16 * half)).to(u16))
-                self._bits.store((2 * number + half) * SQUARE, bits)
                 inside = is_inside(bits, self._base)
                 outside = outside | ~inside
                 code = ((bits & _MAGNITUDE) - self._base | bits & _SIGN) >> 16
@@ -285,14 +283,16 @@ class _Words:
         for number, word in enumerate(words):
             goal.store(row + number * SCALAR_ROWS, word)
         with k.if_(any_lane(outside)):
-            self._write_exceptions(column, row)
+            self._write_exceptions(pairs.cast(u16), column, row)
 
-    def _write_exceptions(self, column: Value, row: Value) -> None:
+    def _write_exceptions(self, halves: Pointer, column: Value, row: Value) -> None:
+        """Those of eight columns, whose `halves` are [pair of columns][row][column]."""
         k = self._k
         first = (self._goal + self._source.columns * COLUMN_BYTES).cast(u32)
         rows = minimum(self._source.rows - row, SQUARE)
         with k.range(0, GROUP_COLUMNS) as number, k.range(0, rows) as lane:
-            bits = self._bits[number * SQUARE + lane]
+            place = (number // 2 * SQUARE + lane) * 2 + number % 2
+            bits = self._source.widened(halves[place])
             with k.if_(~is_inside(bits, self._base)):
                 here = first + self._exceptions.value * (EXCEPTION_BYTES // 4)
                 here[0] = ((column + number) * SCALAR_ROWS + row + lane).to(u32)
