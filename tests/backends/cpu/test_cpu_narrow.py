@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.cpu.narrow_by_numpy import pack_halves, widened
 
-from crossinfer.backends.cpu.kernels import narrow_layout
+from crossinfer.backends.cpu.kernels import narrow_layout, packing
 from crossinfer.backends.cpu.kernels.layout import SCALAR_ROWS, packed_size, tile_bytes, tile_count
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.kernels.narrow_layout import PLAIN, RECORD
@@ -82,6 +82,20 @@ def test_every_bit_comes_back(storage: DType, data: st.DataObject) -> None:
     assert memory.size == packed_size(bits.shape, storage)
     assert unpack_scalars(memory, bits.shape, storage).tobytes() == bits.tobytes()
     assert memory.tobytes() == pack_halves(bits, storage).tobytes()
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda target: target.name)
+@STORAGES
+def test_every_instruction_set_packs_alike(
+    monkeypatch: pytest.MonkeyPatch, storage: DType, target: Target
+) -> None:
+    monkeypatch.setattr(packing, "host_target", lambda: target)
+    monkeypatch.setattr(packing, "_packer", packing._packer.__wrapped__)
+    rng = np.random.default_rng()
+    bits = born_short(rng, (100, 136), storage)
+    bits.reshape(-1)[:: int(rng.integers(600, 900))] = stored_bits(storage, -0.0)[0]
+    bits[70:, :40] = rng.integers(0, 1 << 16, (30, 40))
+    assert packed(bits, storage).tobytes() == pack_halves(bits, storage).tobytes()
 
 
 @STORAGES

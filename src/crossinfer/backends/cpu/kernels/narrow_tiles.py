@@ -13,7 +13,6 @@ from crossinfer.backends.cpu.kernels.narrow_layout import (
     EXCEPTION_BYTES,
     EXPONENT,
     FIELDS,
-    GROUP_COLUMNS,
     GROUP_WORDS,
     LOWER_MANTISSA,
     SIGN,
@@ -29,12 +28,8 @@ from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import f32, i32, i64, u32
 from crossinfer.jit.value import Value
 
-AHEAD_BYTES = 8192
-"""How far in front of the words that one token's product reads others are fetched.
-
-Decoding keeps so few reads in flight that processors do not foresee enough of them.
-"""
-_CACHE_LINE = 64
+AHEAD_BYTES = 4096
+"""How far in front of the words that a token's product reads others are fetched."""
 
 
 @record
@@ -74,10 +69,11 @@ class Tile:
         return [(pair & FIELDS) | BIAS for pair in (*found, last)]
 
     def fetch_ahead(self, column: Value) -> None:
-        """Have what lies some way behind a group of columns fetched."""
-        line = self.start + (column * COLUMN_BYTES + AHEAD_BYTES)
-        for offset in range(0, GROUP_COLUMNS * COLUMN_BYTES, _CACHE_LINE):
-            line.prefetch(offset, level=2)
+        """Have one line of a group of columns some way behind fetched into the second-level cache.
+
+        The processor foresees the others; with a fetch for each of them it reads more slowly.
+        """
+        self.start.prefetch(column * COLUMN_BYTES + AHEAD_BYTES, level=2)
 
     @contextlib.contextmanager
     def each_exception(self) -> Iterator[tuple[Value, Value, Value]]:
