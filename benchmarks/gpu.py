@@ -36,8 +36,9 @@ from benchmarks.gpu_prefill import float_rate, matrices, product_operations, tor
 from benchmarks.gpu_smoke import Work, device_seconds, product
 
 from crossinfer import LLM
+from crossinfer.cli.option_values import whole_number
 from crossinfer.core.dtypes import DType
-from crossinfer.core.errors import CrossinferError
+from crossinfer.core.errors import CrossinferError, RequestError
 from crossinfer.engine.generation import FinishReason, Generation
 from crossinfer.engine.recorded_plan import RecordedPlan
 from crossinfer.graph.ops.linear import Linear
@@ -56,6 +57,8 @@ PEER = {
     "qwen2.5-7b:f16": (182.6, 18_000),
 }
 """Tokens a second of decode and of prefill."""
+LEAST_TOKENS = 3
+"""The first comes from prefill's step; between those of two more, the host's time is measured."""
 CLEAR_GAP = 10 * Tolerance.HALF.value
 """Of a row's largest logit: the KV cache holds float16."""
 
@@ -84,12 +87,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="vulkan")
     parser.add_argument("--models", nargs="+", default=MODELS, help="shape:format")
     parser.add_argument("--check", nargs="*", default=MODELS[:1], help="of these, shape:format")
-    parser.add_argument("--tokens", type=int, default=128, help="generated")
-    parser.add_argument("--after", type=int, default=16, help="tokens before those generated")
-    parser.add_argument("--prompt", type=int, default=512, help="tokens of prefill")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--fma-rounds", type=int, default=4000, help="of the float32 rate")
-    parser.add_argument("--megabytes", type=int, default=3072, help="of the read")
+    for option, least, default, told in (
+        ("--tokens", LEAST_TOKENS, 128, "generated"),
+        ("--after", 1, 16, "tokens before those generated"),
+        ("--prompt", 1, 512, "tokens of prefill"),
+        ("--repeats", 1, 3, None),
+        ("--fma-rounds", 1, 4000, "of the float32 rate"),
+        ("--megabytes", 1, 3072, "of the read"),
+    ):
+        parser.add_argument(option, type=whole_number(least), default=default, help=told)
     return parser.parse_args()
 
 
@@ -158,8 +164,13 @@ def generate(llm: LLM, seed: int, prompt: int, tokens: int) -> tuple[list[int], 
 
 
 def decode(llm: LLM, model: str, read: float, options: argparse.Namespace) -> list[int]:
-    """Prints how fast; returns the tokens of a prompt and its answer."""
-    tokens = options.tokens
+    """Prints how fast; returns the tokens of a prompt and its answer. Raises RequestError."""
+    tokens = min(options.tokens, llm.context - options.after)
+    if tokens < LEAST_TOKENS:
+        raise RequestError(
+            f"--after {options.after} leaves no room for {LEAST_TOKENS} tokens in a context of "
+            f"{llm.context}; give less."
+        )
     prompt, answer = generate(llm, 0, options.after, tokens)
     speeds = [
         generate(llm, 0, options.after, tokens)[1].stats.decode_tokens_per_s

@@ -56,12 +56,10 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
 
 
 def test_bench_of_one_token_has_no_speed_of_decode(model: str) -> None:
-    one = ["--prompt-tokens", "8", "--generate", "1", "--repeat", "1", "--context-end"]
+    one = ["--prompt-tokens", "8", "--generate", "1", "--repeat", "1"]
     result = invoke(["bench", *one, "-m", model, "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["decode_tokens_per_s"] == 0
-    assert found["decode_end_expected_tokens_per_s"] is None
+    assert json.loads(result.stdout)["decode_tokens_per_s"] == 0
 
 
 def test_bench_table(model: str) -> None:
@@ -84,15 +82,11 @@ def test_bench_at_the_end_of_the_context(model: str) -> None:
     assert "up to position 64" in shown
 
 
-def test_bench_expects_the_cache_to_take_its_time_at_the_end(model: str) -> None:
-    arguments = [*BENCH, "-m", model, "--context", "64", "--context-end", "--device", "cpu"]
+def test_bench_of_a_context_whose_end_is_its_start(model: str) -> None:
+    arguments = [*BENCH, "-m", model, "--context", "40", "--context-end", "--device", "cpu"]
     found = json.loads(invoke([*arguments, "--json"]).stdout)
-    start, end = found["decode_tokens_per_s"], found["decode_end_tokens_per_s"]
-    further = found["decode_end_gb_s"] / end - found["decode_gb_s"] / start
-    assert further > 0
-    expected = found["decode_end_expected_tokens_per_s"]
-    assert math.isclose(1 / expected, 1 / start + further / found["read_gb_s"])
-    assert "expected by the bytes" in invoke(arguments).stdout
+    assert found["decode_end_tokens_per_s"] > 0
+    assert found["decode_end_expected_tokens_per_s"] is found["decode_end_share"] is None
 
 
 class SlowProbe(ReadProbe):
@@ -125,6 +119,32 @@ def test_the_share_of_reading_is_that_of_the_same_moment(
         assert probe.is_closed
         work = count_work(llm.plan).decode_bytes(24.5)
         assert share.read_share > work / 200  # a tiny model decodes more than one token a second
+
+
+def test_the_end_of_the_context_is_told_from_its_start_by_the_bytes(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = SlowProbe()
+    with LLM(model, "cpu", context=128) as llm:
+        monkeypatch.setattr(llm.plan.devices[0], "read_probe", lambda: probe)
+        end = Benchmark(llm, 20, 4, no_progress).at_end(1)
+        assert probe.is_closed
+        work = count_work(llm.plan)
+        further = work.decode_bytes(128 - 17 + 8.5) - work.decode_bytes(16 + 8.5)
+        assert further == 95 * work.position_bytes
+        assert end.expected_tokens_per_s is not None
+        # At 200 bytes a second, nothing else is left of the start's time.
+        assert math.isclose(1 / end.expected_tokens_per_s, further / 200, rel_tol=0.1)
+        assert end.share is not None
+        assert math.isclose(end.share, end.tokens_per_s / end.expected_tokens_per_s)
+
+
+def test_bench_shows_what_is_left_at_the_end(model: str) -> None:
+    arguments = [*BENCH, "-m", model, "--context", "128", "--context-end", "--device", "cpu"]
+    found = json.loads(invoke([*arguments, "--json"]).stdout)
+    for key in ("tokens_per_s", "expected_tokens_per_s", "share", "gb_s"):
+        assert found[f"decode_end_{key}"] > 0
+    assert "that the bytes of the KV cache leave" in invoke(arguments).stdout
 
 
 def test_a_context_too_short_for_short_answers_has_no_share(model: str) -> None:

@@ -25,16 +25,33 @@ atexit.register(lambda: print("\\n".join(sys.modules), file=sys.stderr))
 from crossinfer.cli.app import main
 main()
 """
+# Tells when a kernel is tried, which then takes long; verdicts lie where the first argument says.
+TRYING = """
+import sys, time
+from pathlib import Path
+from crossinfer.cli.app import main
+from crossinfer.hal.verdicts import VerdictStore
+from crossinfer.verify import trial
+
+def slow(*_, **__):
+    print("trying", flush=True)
+    time.sleep(60)
+
+store = VerdictStore(Path(sys.argv.pop(1)))
+VerdictStore.default = lambda: store
+trial.verify_op = slow
+main()
+"""
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 
 @contextlib.contextmanager
 def start(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None, main: str = MAIN
 ) -> Iterator[subprocess.Popen[str]]:
     """The command, with pipes; it ends with the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
+        [sys.executable, "-c", main, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -135,6 +152,25 @@ def test_interrupt_while_loading_is_silent(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == EXIT_INTERRUPTED
         assert process.communicate() == ("", "")
+
+
+@needs_signals
+@pytest.mark.parametrize(("name", "noted"), [("SIGTERM", 0), ("SIGHUP", 0), ("SIGKILL", 1)])
+def test_who_is_asked_to_end_blames_no_kernel(
+    tiny_models: TinyModels, tmp_path: Path, name: str, noted: int
+) -> None:
+    number = getattr(signal, name)
+    model = str(tiny_models("tiny-llama"))
+    arguments = [str(tmp_path / "verdicts.json"), "run", "--device", "cpu", "-m", model, "once"]
+    with start(arguments, main=TRYING) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "trying\n"
+        attempts = tmp_path / "attempts"
+        assert len(list(attempts.iterdir())) == 1
+        process.send_signal(number)
+        assert process.wait(20) == (128 + number if noted == 0 else -number)
+        assert process.communicate() == ("", "")
+    assert len(list(attempts.iterdir())) == noted
 
 
 @needs_signals

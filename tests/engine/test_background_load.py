@@ -29,11 +29,12 @@ from crossinfer import (
 from crossinfer.backends.cpu import weight_loader
 from crossinfer.backends.cpu.device import CpuDevice
 from crossinfer.backends.reference.device import ReferenceDevice
-from crossinfer.core.dtypes import DType
+from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.progress import no_progress
 from crossinfer.engine import step
-from crossinfer.engine.background_load import BackgroundLoad
+from crossinfer.engine.background_load import BackgroundLoad, stored_bytes
 from crossinfer.engine.step import StepRunner
+from crossinfer.graph.graph import Tensor
 from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
 from crossinfer.plan.plan import make_plan
@@ -200,18 +201,64 @@ def test_an_answer_is_the_same_without_waiting(tiny_models: TinyModels) -> None:
         assert made.stats.kv_bytes == expected.stats.kv_bytes > 0
 
 
-def test_waiting_tells_of_bad_numbers_and_so_does_the_answer(
-    tiny_models: TinyModels, tmp_path: Path
+def test_weights_count_before_they_are_there(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = str(tiny_models("tiny-qwen2", "q8_0"))
+    with LLM(path, "cpu", context=64) as llm:
+        expected = llm.generate([1], max_tokens=0).stats
+    brake = Brake(monkeypatch)
+    with LLM(path, "cpu", context=64, wait=False) as llm:
+        assert brake.reached.wait(WAIT_S)
+        early = llm.generate([1], max_tokens=0).stats
+        brake.released.set()
+        llm.finish_loading()
+        late = llm.generate([1], max_tokens=0).stats
+    assert early.weight_bytes == late.weight_bytes == expected.weight_bytes > 0
+
+
+def test_waiting_tells_of_bad_numbers_and_so_does_the_answer(
+    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    constant = Model.constant
+
+    def noted(model: Model, tensor: Tensor) -> memoryview | Array:
+        read.append(tensor.name)
+        return constant(model, tensor)
+
+    monkeypatch.setattr(Model, "constant", noted)
     path = damaged(tiny_models("tiny-qwen2", "f16"), "blk.0.attn_q.weight", 0, b"\0\x7c", tmp_path)
     with LLM(str(path), "cpu", context=32, wait=False) as llm:
         with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
             llm.finish_loading()
-        for _ in range(2):
+        for prompt in ([1, 2, 3], [1, 2, 3], [1]):
             with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
-                llm.generate([1, 2, 3], max_tokens=1)
+                llm.generate(prompt, max_tokens=1)
         with pytest.raises(FormatError, match=r"blk\.0\.attn_q\.weight"):
-            llm.generate([1], max_tokens=1)
+            llm.finish_loading()
+        assert len(read) == len(set(read)) > 0  # nothing was loaded again, to find the same
+
+
+def test_what_there_was_no_memory_for_is_loaded_again(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tiny_models("tiny-qwen2", "q8_0"))
+    with LLM(path, "cpu", context=64) as llm:
+        expected = llm.generate([1, 2, 3], max_tokens=4).tokens
+    submit, failures = weight_loader.WeightLoader._submit, [True]
+
+    def fails_once(loader: weight_loader.WeightLoader) -> None:
+        if loader._waiting and failures:
+            failures.pop()
+            raise OutOfDeviceMemory("Others have it.")
+        submit(loader)
+
+    monkeypatch.setattr(weight_loader.WeightLoader, "_submit", fails_once)
+    with LLM(path, "cpu", context=64, wait=False) as llm:
+        with pytest.raises(OutOfDeviceMemory, match="Others have it"):
+            llm.generate([1, 2, 3], max_tokens=4)
+        assert llm.generate([1, 2, 3], max_tokens=4).tokens == expected
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -336,6 +383,37 @@ def test_a_forked_process_says_that_it_has_no_weights(
         brake.released.set()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(llm.generate([1, 2, 3], max_tokens=2).tokens) == 2
+
+
+def test_progress_never_falls_where_several_wait(
+    model: Model, device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is in the middle of telling when another finds that everything is there."""
+    told: list[int] = []
+    waiters: list[threading.Thread] = []
+
+    def slow(_: str, done: int, total: int) -> None:
+        if told and not waiters:
+            assert done < total
+            waiters.append(threading.Thread(target=load.wait))
+            waiters[0].start()
+            brake.released.set()
+            waiters[0].join(WAIT_S)
+        told.append(done)
+
+    runner = new_runner(model, device)
+    runner.finish_loading()
+    brake = Brake(monkeypatch)
+    constants = constants_of(model, runner)
+    load = BackgroundLoad(model, device, constants, slow)
+    assert brake.reached.wait(WAIT_S)
+    load.wait()
+    assert not waiters[0].is_alive()
+    assert told == sorted(told)
+    assert len(told) >= 3
+    assert (told[0], told[-1]) == (0, sum(stored_bytes(tensor) for tensor in constants))
+    load.cancel()
+    runner.close()
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -111,7 +111,7 @@ def undisturbed(path: Path, kind: str = "reference") -> tuple[int, ...]:
 def test_an_answer_goes_on_after_a_loss(
     path: Path, install: Install, monkeypatch: pytest.MonkeyPatch, kind: str, kernel: str, at: int
 ) -> None:
-    monkeypatch.setattr("crossinfer.engine.llm.step_limits", lambda *_: BatchLimits(8, 4, 8))
+    monkeypatch.setattr("crossinfer.engine.setup.step_limits", lambda *_: BatchLimits(8, 4, 8))
     expected = undisturbed(path, kind)
     fault = Fault(FaultKind.LOST, kernel, at)
     # Verification would be counted too.
@@ -153,7 +153,7 @@ def test_everything_in_flight_is_recovered(
     path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers, answers that wait for room, and texts whose logits are wanted."""
-    monkeypatch.setattr("crossinfer.engine.llm.step_limits", lambda *_: BatchLimits(8, 2, 8))
+    monkeypatch.setattr("crossinfer.engine.setup.step_limits", lambda *_: BatchLimits(8, 2, 8))
     prompts = [PROMPT[n:] for n in range(5)]
 
     def run(llm: LLM) -> tuple[list[tuple[int, ...]], list[Any]]:

@@ -48,4 +48,4 @@ def test_replays_leave_nothing_behind() -> None:
         recording = device.recorder().finish()
         for _ in range(100):
             device.submit(recording).wait()
-        assert len(device._in_flight) == 1
+        assert len(device._in_flight._recordings) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from crossinfer.backends.null import NullDevice
 from crossinfer.core.dtypes import DType
-from crossinfer.core.errors import DeviceLost, InvalidUse
+from crossinfer.core.errors import DeviceLost, InvalidUse, OutOfDeviceMemory
 from crossinfer.hal.buffer import View
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.host_memory import HostMemory
@@ -85,9 +85,20 @@ def test_a_loss_ends_copies(device: SlowDevice) -> None:
     target.free()
 
 
+def test_a_copy_that_failed_does_not_keep_a_device_open(device: SlowDevice) -> None:
+    memory, target = device.host_memory(256), device.alloc((64,), DType.I32)
+    fence = device.copy_in(memory, target.view())
+    fence.signal(OutOfDeviceMemory("no memory for the copy"))
+    device.close()
+    assert device.closed
+    assert target.freed
+    with pytest.raises(OutOfDeviceMemory):
+        fence.wait()
+
+
 def test_copies_that_ended_leave_nothing_behind() -> None:
     with NullDevice() as device:
         memory, target = device.host_memory(256), device.alloc((64,), DType.I32)
         for _ in range(100):
             device.copy_in(memory, target.view()).wait()
-        assert len(device._copies) == 1
+        assert len(device._in_flight._copies) == 1

@@ -7,16 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from tests.jit.kernel_calls import call_kernel
+from tests.jit.runnable_targets import runnable_targets
 
 from crossinfer.core.dtypes import Array
 from crossinfer.jit import arithmetic
 from crossinfer.jit.builder import KernelBuilder
-from crossinfer.jit.dot import dot4
-from crossinfer.jit.target import Target, host_targets
+from crossinfer.jit.dot import dot4, dot4_signed, prefers_signed
+from crossinfer.jit.target import Target
 from crossinfer.jit.types import f32, i8, i32, u8
 from crossinfer.jit.value import Value
 
-TARGETS = pytest.mark.parametrize("target", host_targets(), ids=lambda target: target.name)
+TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda target: target.name)
 
 
 def mapped(target: Target, function: Callable[[Value], Value], x: Array) -> Array:
@@ -91,6 +92,30 @@ def test_dot4_is_exact(target: Target, a_bits: int, lanes: int) -> None:
     values = rng.integers(-128, 128, 4 * n).astype(np.int8)
     # The corners in one product, where 16 bits would not do.
     codes[: 2 * n], values[:n], values[n : 2 * n] = largest, -128, 127
+    acc = rng.integers(-1000, 1000, n).astype(np.int32)
+    y = np.empty(n, np.int32)
+    call_kernel(k.finish(), target, [codes, values, acc, y], workgroups=64)
+    products = codes.astype(np.int32) * values.astype(np.int32)
+    assert np.array_equal(y, acc + products.reshape(-1, 4).sum(axis=1))
+
+
+@TARGETS
+@pytest.mark.parametrize("registers", [1, 2])
+def test_dot4_of_signed_bytes_is_exact(target: Target, registers: int) -> None:
+    if not prefers_signed(target):
+        pytest.skip(f"{target.name} multiplies bytes without a sign as fast")
+    k, lanes = KernelBuilder("kernel", target), registers * target.lanes()
+    a, b, start, result = k.views(i8, i8, i32, i32)
+    with k.workgroups() as group:
+        at = group * lanes
+        bytes_a, bytes_b = (p.vector(at * 4, 4 * lanes) for p in (a, b))
+        result.store(at, dot4_signed(start.vector(at, lanes), bytes_a, bytes_b))
+    rng = np.random.default_rng()
+    n = lanes * 64
+    codes = rng.integers(-128, 128, 4 * n).astype(np.int8)
+    values = rng.integers(-127, 128, 4 * n).astype(np.int8)
+    codes[: 2 * n], values[:n], values[n : 2 * n] = -128, -127, 127
+    codes[2 * n : 3 * n : 5] = 0
     acc = rng.integers(-1000, 1000, n).astype(np.int32)
     y = np.empty(n, np.int32)
     call_kernel(k.finish(), target, [codes, values, acc, y], workgroups=64)

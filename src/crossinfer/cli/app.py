@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import crossinfer
-from crossinfer.cli.failures import EXIT_USAGE, UsageError, exit_status
+from crossinfer.cli.failures import EXIT_USAGE, UsageError, end_in_order, exit_status
 
 # What each does is the first sentence of its own help; a test compares them.
 COMMANDS = {
@@ -56,6 +56,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.formatwarning = _warning_line
+    end_in_order()
     status = run_command(sys.argv[1:])
     # What is left is the end's to take, not the collector's to look through: that took 60 ms.
     gc.freeze()

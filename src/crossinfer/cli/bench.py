@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-end",
         action="store_true",
-        help="Measure one more answer, which ends where the context does.",
+        help="Measure as many more, short ones, which end where the context does.",
     )
     parser.add_argument(
         "--kernels", action="store_true", help="Time one more answer kernel by kernel."
@@ -107,9 +107,9 @@ def bench(args: argparse.Namespace) -> None:
             benchmark = Benchmark(llm, args.prompt_tokens, args.generate, bars)
             limits = [benchmark.limits()]
             speed = benchmark.speed(args.repeat)
-            decode_end = benchmark.decode_at_end() if args.context_end else None
+            end = benchmark.at_end(args.repeat) if args.context_end else None
             limits.append(benchmark.limits())
-            efficiency = benchmark.efficiency(speed, decode_end, limits, benchmark.read_share())
+            efficiency = benchmark.efficiency(speed, end, limits, benchmark.read_share())
             is_timed = args.kernels or args.trace is not None
             timeline = benchmark.kernels() if is_timed else []
             names, positions = ",".join(info.name for info in llm.devices), llm.context
@@ -121,7 +121,9 @@ def bench(args: argparse.Namespace) -> None:
         "repeat": args.repeat,
         "context": positions,
         **dataclasses.asdict(speed),
-        "decode_end_tokens_per_s": decode_end,
+        "decode_end_tokens_per_s": None if end is None else end.tokens_per_s,
+        "decode_end_expected_tokens_per_s": None if end is None else end.expected_tokens_per_s,
+        "decode_end_share": None if end is None else end.share,
         **dataclasses.asdict(efficiency),
         "load_s": load_s,
         "resident_mb": None if resident is None else resident / 1e6,
@@ -180,7 +182,10 @@ def _show_speed(result: dict[str, Any]) -> None:
         at_end = f"{result['decode_end_gb_s']:.1f} GB/s"
         expected = result["decode_end_expected_tokens_per_s"]
         if expected is not None:
-            at_end += f"; {expected:.1f} expected by the bytes of the KV cache"
+            at_end += (
+                f"; {result['decode_end_share']:.0%} of the {expected:.1f} that the bytes of the "
+                "KV cache leave of the start's"
+            )
         rows.append(
             (
                 "decode at end",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from crossinfer.core.errors import CrossinferError, SettingsError
 from crossinfer.core.settings import read_settings
@@ -14,6 +16,9 @@ EXIT_USAGE = 2
 # What a shell reports for a program that SIGINT or SIGPIPE ended.
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+
+_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class UsageError(Exception):
@@ -42,6 +47,23 @@ def exit_status(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return status or 0
+
+
+def end_in_order() -> None:
+    """Have SIGTERM and SIGHUP end the process as an exception does; a second one ends it at once.
+
+    Otherwise a kernel that is tried in that moment would count as one that ended the process (see
+    `hal.attempts`). The exit status is what a shell reports for the signal.
+    """
+    for name in _ENDING_SIGNALS:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(128 + number)
 
 
 def _tell(error: Exception) -> None:

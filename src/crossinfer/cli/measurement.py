@@ -54,6 +54,19 @@ class ReadShare:
 
 
 @dataclasses.dataclass(frozen=True)
+class EndOfContext:
+    """Decode where the context ends: medians over the repetitions."""
+
+    tokens_per_s: float
+    expected_tokens_per_s: float | None
+    """What the KV cache's further bytes leave of the speed at the context's start, both measured in
+    the same tenths of a second; None where the read rate is unknown, or start and end are one.
+    """
+    share: float | None
+    """What was reached of that."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Efficiency:
     """What the speeds are of the device's limits, measured beside them; None: unknown.
 
@@ -68,8 +81,6 @@ class Efficiency:
     read_share: float | None
     decode_end_gb_s: float | None
     """At the end of the context, if that was measured."""
-    decode_end_expected_tokens_per_s: float | None
-    """What is left there of the speed of decode by the KV cache's further bytes at `read_gb_s`."""
 
 
 class Benchmark:
@@ -104,10 +115,25 @@ class Benchmark:
             bool(self._bias),
         )
 
-    def decode_at_end(self) -> float:
-        """Tokens a second of an answer that ends where the context does."""
-        prompt = self._prompt(0, self._llm.context - self._generate)
-        return self._generated(prompt, self._generate).stats.decode_tokens_per_s
+    def at_end(self, repetitions: int) -> EndOfContext:
+        """So many short answers that end where the context does.
+
+        Right after each, memory is read and a short prompt answered, see `read_share`. Raises what
+        LLM.generate raises.
+        """
+        prompt_tokens = max(1, self._llm.context - _SHORT_ANSWER)
+        device = self._only_device() if prompt_tokens > _SHORT_PROMPT + _SHORT_ANSWER else None
+        probe = None if device is None else device.read_probe()
+        if probe is None:
+            ends = [self._short_decode(n, prompt_tokens) for n in range(repetitions)]
+            return EndOfContext(statistics.median(ends), None, None)
+        with contextlib.closing(probe):
+            pairs = [self._end_beside_start(probe, n, prompt_tokens) for n in range(repetitions)]
+        return EndOfContext(
+            statistics.median(end for end, _ in pairs),
+            statistics.median(expected for _, expected in pairs),
+            statistics.median(end / expected for end, expected in pairs),
+        )
 
     def limits(self) -> Limits | None:
         """The limits of the device that does all of the work; None if several share it."""
@@ -136,7 +162,7 @@ class Benchmark:
     def efficiency(
         self,
         speed: Speed,
-        decode_end: float | None,
+        end: EndOfContext | None,
         limits: Sequence[Limits | None],
         share: ReadShare | None,
     ) -> Efficiency:
@@ -150,21 +176,14 @@ class Benchmark:
         ]
         seconds = self._prompt_tokens / max(speed.prefill_tokens_per_s, 1e-9)
         middle = self._prompt_tokens + self._generate / 2
-        end = self._llm.context - self._generate / 2
-        end_gb_s = expected = None
-        if decode_end is not None:
-            end_gb_s = work.decode_bytes(end) * decode_end / 1e9
-            if share is not None and speed.decode_tokens_per_s > 0:
-                further = work.decode_bytes(end) - work.decode_bytes(middle)
-                expected = 1 / (1 / speed.decode_tokens_per_s + further / 1e9 / share.read_gb_s)
+        end_bytes = work.decode_bytes(self._llm.context - _SHORT_ANSWER / 2)
         return Efficiency(
             prefill_gops=work.prefill_operations(self._prompt_tokens) / seconds / 1e9,
             peak_gops=max(peaks) / 1e9 if peaks else None,
             decode_gb_s=work.decode_bytes(middle) * speed.decode_tokens_per_s / 1e9,
             read_gb_s=None if share is None else share.read_gb_s,
             read_share=None if share is None else share.read_share,
-            decode_end_gb_s=end_gb_s,
-            decode_end_expected_tokens_per_s=expected,
+            decode_end_gb_s=None if end is None else end_bytes * end.tokens_per_s / 1e9,
         )
 
     def kernels(self) -> list[TimedKernel]:
@@ -183,13 +202,31 @@ class Benchmark:
 
     def _beside_reading(self, probe: ReadProbe, number: int) -> tuple[float, float]:
         """Bytes a second of a short answer's decode, and of reading before and after it."""
-        prompt = self._prompt(number, _SHORT_PROMPT)
-        before = max(probe.bytes_per_s() for _ in range(2))
-        decode = self._answer(prompt, _SHORT_ANSWER).stats.decode_tokens_per_s
-        after = max(probe.bytes_per_s() for _ in range(2))
+        before = _read(probe)
+        decode = self._short_decode(number, _SHORT_PROMPT)
+        after = _read(probe)
+        return decode * self._short_bytes(_SHORT_PROMPT), (before + after) / 2
+
+    def _end_beside_start(
+        self, probe: ReadProbe, number: int, prompt_tokens: int
+    ) -> tuple[float, float]:
+        """Tokens a second behind a prompt that nearly fills the context, and those expected."""
+        end = self._short_decode(number, prompt_tokens)
+        before = _read(probe)
+        start = self._short_decode(number, _SHORT_PROMPT)
+        read = (before + _read(probe)) / 2
+        further = self._short_bytes(prompt_tokens) - self._short_bytes(_SHORT_PROMPT)
+        return end, 1 / (1 / start + further / read)
+
+    def _short_decode(self, number: int, prompt_tokens: int) -> float:
+        """Tokens a second of a short answer's decode."""
+        prompt = self._prompt(number, prompt_tokens)
+        return self._answer(prompt, _SHORT_ANSWER).stats.decode_tokens_per_s
+
+    def _short_bytes(self, prompt_tokens: int) -> float:
+        """Of a token in the middle of a short answer."""
         work = count_work(self._llm.plan)
-        middle = _SHORT_PROMPT + _SHORT_ANSWER / 2
-        return decode * work.decode_bytes(middle), (before + after) / 2
+        return work.decode_bytes(prompt_tokens + _SHORT_ANSWER / 2)
 
     def _answer(self, prompt: list[int], tokens: int) -> Generation:
         answer = self._generated(prompt, tokens)
@@ -212,3 +249,8 @@ class Benchmark:
         generator = np.random.default_rng(self.seed + number)
         vocabulary = self._llm.tokenizer.vocab_size
         return [int(token) for token in generator.integers(vocabulary, size=tokens)]
+
+
+def _read(probe: ReadProbe) -> float:
+    """Bytes a second; the first reading after something else may wait for sleeping workers."""
+    return max(probe.bytes_per_s() for _ in range(2))

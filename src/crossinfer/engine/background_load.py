@@ -13,6 +13,7 @@ from crossinfer.hal.buffer import Buffer, Role
 from crossinfer.hal.device import Device
 from crossinfer.hal.loading import Loader, LoadingStoppedError
 from crossinfer.models.model import Model
+from crossinfer.plan.placement import packed_bytes
 
 _TELL_S = 0.1
 """Progress is told so often."""
@@ -35,6 +36,7 @@ class BackgroundLoad:
         self._total = sum(stored_bytes(tensor) for tensor in constants)
         self._done = 0
         self._progress = progress
+        self._telling = threading.Lock()
         self._model = model
         self._device = device
         # What the device packs itself comes first, so that it is busy while the host does the rest.
@@ -43,7 +45,7 @@ class BackgroundLoad:
         self._error: BaseException | None = None
         self._loader = device.loader()
         self._ended = threading.Event()
-        self._tell(0)
+        self._tell()
         self._thread = threading.Thread(
             target=self._work,
             name="crossinfer-loading",
@@ -57,6 +59,11 @@ class BackgroundLoad:
                 f"{error}."
             ) from error
 
+    @property
+    def size_in_bytes(self) -> int:
+        """What the constants take on the device, those that are still on their way included."""
+        return sum(packed_bytes(tensor, self._device) for tensor in self._constants)
+
     def wait(self) -> None:
         """Wait until everything is there; from any thread. Raises FormatError, DeviceError, and
         RequestError after `stop`, or in a process that was forked meanwhile.
@@ -67,12 +74,12 @@ class BackgroundLoad:
                     "Weights are not brought to this process, which was forked while they were "
                     "loaded for the one that made the LLM; make a new LLM here."
                 )
-            self._tell(self._done)
+            self._tell()
         if isinstance(self._error, LoadingStoppedError):
             raise RequestError("The model was closed while its weights were being loaded.")
         if self._error is not None:
             raise self._error
-        self._tell(self._total)
+        self._tell()
 
     def take(self) -> dict[str, Buffer]:
         """The buffers by the constants' names, once everything is there.
@@ -105,8 +112,16 @@ class BackgroundLoad:
                 buffer.free()
             self._buffers.clear()
 
-    def _tell(self, done: int) -> None:
-        self._progress("Loading weights", done, self._total)
+    def _tell(self) -> None:
+        """Tell progress, unless another thread is at it: its number might then come after ours.
+
+        Whoever tells comes round again until the end is told.
+        """
+        if self._telling.acquire(blocking=False):
+            try:
+                self._progress("Loading weights", self._done, self._total)
+            finally:
+                self._telling.release()
 
     def _work(self) -> None:
         try:

@@ -81,7 +81,7 @@ class Engine:
             )
         with self._wake:
             if self._broken is not None:
-                raise self._broken
+                raise self._broken.with_traceback(None)  # or it would grow each time
             if self._closing:
                 raise RequestError("The model is closed; make a new LLM to go on.")
             if not sequence.done:

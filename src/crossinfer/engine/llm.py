@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import sys
@@ -19,7 +18,6 @@ from crossinfer.core.errors import DeviceWarning, RequestError
 from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.settings import read_settings
 from crossinfer.core.shapes import ceil_div
-from crossinfer.engine.batch import step_limits
 from crossinfer.engine.demo_model import find_demo_model
 from crossinfer.engine.device_row import Devices
 from crossinfer.engine.engine import Engine
@@ -29,27 +27,18 @@ from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.sampling import SamplingOptions, SamplingParams
 from crossinfer.engine.scheduler import Scheduler
 from crossinfer.engine.sequence import GenerationSequence
-from crossinfer.engine.setup import (
-    choose_context,
-    choose_kv_dtype,
-    choose_precision,
-    make_runner,
-    open_devices,
-)
+from crossinfer.engine.setup import choose_context, open_runner
 from crossinfer.engine.stream import Stream
 from crossinfer.engine.token_ids import check_tokens
-from crossinfer.engine.verification import Verifier
-from crossinfer.formats.model_file import ModelFile, open_model_file
+from crossinfer.formats.model_file import open_model_file
 from crossinfer.graph.batch import BLOCK_TOKENS
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.timer import TimedKernel
-from crossinfer.hal.verdicts import VerdictStore
 from crossinfer.models.model import Model, load_model
 from crossinfer.plan.explain import explain, split_sentence
 from crossinfer.plan.plan import Plan
-from crossinfer.text.chat_prompt import chat_template_for, encode_chat, turn_end_ids
-from crossinfer.text.chat_template import ChatTemplate, Message
-from crossinfer.text.model_text import chat_template_source, load_tokenizer
+from crossinfer.text.chat_template import Message
+from crossinfer.text.model_text import ModelText
 from crossinfer.text.stops import StopFilter
 
 if TYPE_CHECKING:
@@ -118,60 +107,41 @@ class LLM:
         for warning in self._model.warnings:
             warnings.warn(warning, stacklevel=2)
         self.context = choose_context(self._model, context)
-        blocks = ceil_div(self.context, BLOCK_TOKENS)
-        verdicts = VerdictStore.default()
-        verifier = Verifier(verdicts, enabled=settings.verify, progress=progress)
         gate: SliceGate | None = None
         if sliced:
             from crossinfer.engine.slices import SliceGate
 
             gate = SliceGate()
-        kv_type = choose_kv_dtype(self._model, kv_dtype)
-        may_round = choose_precision(precision) == "fast"
-        row = open_devices(
+        self._runner = open_runner(
             self._model,
             device,
             threads,
             context=self.context,
+            kv_dtype=kv_dtype,
+            precision=precision,
             gpu_layers=gpu_layers,
             stream_layers=stream_layers,
-            kv_dtype=kv_type,
-            verdicts=verdicts,
-            verifier=verifier,
-        )
-        self._reasons = row.reasons
-        # It outlives this object, so it must not hold it.
-        make = functools.partial(
-            make_runner,
-            model=self._model,
-            verdicts=verdicts,
-            verifier=verifier,
-            context=self.context,
-            kv_blocks=blocks,
-            kv_dtype=kv_type,
-            may_round=may_round,
             step_rows=step_rows,
             gate=gate,
-            asked_devices=len(row.devices),
-            gpu_layers=gpu_layers,
-            stream_layers=stream_layers,
+            progress=progress,
         )
-        self._runner = RecoverableRunner(row, make, verdicts, verifier, progress)
         try:
-            self._open_text(file)  # weights are on their way meanwhile
+            self._text = ModelText(file)  # weights are on their way meanwhile
         except BaseException:
             self._runner.close()
             raise
+        self.tokenizer = self._text.tokenizer
         if wait:
             self._runner.finish_loading()
         self._engine = Engine(
             self._runner,
-            Scheduler(BlockPool(blocks), step_limits(row.devices, step_rows)),
+            Scheduler(BlockPool(ceil_div(self.context, BLOCK_TOKENS)), self._runner.limits),
             release=self._runner.close,
             trace_steps=settings.debug >= 2,
             gate=gate,
         )
-        # Runs at close, when the object is dropped, or before the interpreter ends.
+        # Runs at close, when the object is dropped, or before the interpreter ends. Neither the
+        # runner nor the engine holds this object, or it would never be dropped.
         self._close = weakref.finalize(self, _close, self._runner, self._engine)
         try:
             for news in self._runner.take_news():
@@ -185,16 +155,10 @@ class LLM:
     def finish_loading(self) -> None:
         """Wait for weights that are still on their way: for a model opened with `wait=False`.
 
-        The first answer does so, too, and raises the same: FormatError, DeviceError. Raises
-        RequestError if the model is closed meanwhile.
+        The first answer does so, too, and raises the same: FormatError (then so do all later ones),
+        DeviceError. Raises RequestError if the model is closed meanwhile.
         """
         self._runner.wait_for_weights()
-
-    def _open_text(self, file: ModelFile) -> None:
-        self.tokenizer = load_tokenizer(file)
-        self._template_source = chat_template_source(file)
-        self._template: ChatTemplate | None = None
-        self._turn_ends: frozenset[int] = frozenset()
 
     def generate(
         self,
@@ -280,8 +244,7 @@ class LLM:
     ) -> Stream:
         """As `chat`, in pieces of text as they come."""
         tokens = self.chat_tokens(messages)
-        end_ids = self.tokenizer.end_ids | self._turn_ends
-        return self._start(tokens, end_ids, max_tokens, stop, progress, sampling)
+        return self._start(tokens, self._text.chat_end_ids, max_tokens, stop, progress, sampling)
 
     def step(
         self, *, max_dispatches: int | None = None, max_ms: float | None = None
@@ -306,11 +269,7 @@ class LLM:
 
     def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
         """The prompt that `chat` makes of `messages`. Raises TemplateError, TokenizerError."""
-        if self._template is None:
-            template = chat_template_for(self._template_source, self.tokenizer)
-            self._turn_ends = turn_end_ids(self.tokenizer, template)
-            self._template = template
-        return encode_chat(self.tokenizer, self._template, messages)
+        return self._text.chat_tokens(messages)
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Token ids of `text`, with a BOS where the model wants one. Raises TokenizerError."""
@@ -337,17 +296,14 @@ class LLM:
         Text longer than the context is cut into windows of it, each on its own. Raises RequestError
         if there are fewer than two tokens, DeviceError if the logits are not finite.
         """
+        from crossinfer.engine.scoring import perplexity_of
+
         tokens = self.tokenize(text)
         if min(len(tokens), self.context) < 2:
             raise RequestError("Perplexity needs a text and a context of at least two tokens.")
-        loss, count = 0.0, 0
-        for start in range(0, len(tokens), self.context):
-            losses = self.token_losses(tokens[start : start + self.context], progress=progress)
-            loss, count = loss + float(losses.sum()), count + len(losses)
-        try:
-            return math.exp(loss / count)
-        except OverflowError:
-            return math.inf
+        starts = range(0, len(tokens), self.context)
+        windows = (tokens[start : start + self.context] for start in starts)
+        return perplexity_of(self.token_losses(window, progress=progress) for window in windows)
 
     def token_losses(self, tokens: Sequence[int], *, progress: Progress = no_progress) -> Array:
         """-ln p of each token given those before it, the first left out: float64 [T - 1].
@@ -377,7 +333,7 @@ class LLM:
 
     def explain(self) -> str:
         """The plan of the step that ran last: what runs where, with which kernels and memory."""
-        return "\n".join((*self._model.notes, *self._reasons, explain(self._runner.plan)))
+        return "\n".join((*self._model.notes, *self._runner.reasons, explain(self._runner.plan)))
 
     @contextlib.contextmanager
     def timeline(self) -> Iterator[list[TimedKernel]]:

@@ -36,7 +36,7 @@ MakeRunner = Callable[[Sequence[Device], Progress], StepRunner]
 class RecoverableRunner:
     """A StepRunner over a row of devices, both of which can be made again.
 
-    Used by the engine's thread, but for `plan` and `memory`, as in StepRunner.
+    Used by the engine's thread, but for `plan`, `reasons` and `memory`, and where it is said.
     """
 
     def __init__(
@@ -107,6 +107,11 @@ class RecoverableRunner:
     def plan(self) -> Plan:
         """See `StepRunner.plan`."""
         return self._current.plan
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """See `DeviceRow`."""
+        return self._row.reasons
 
     @property
     def limits(self) -> BatchLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from crossinfer.core.errors import FormatError
 from crossinfer.core.progress import Progress
 from crossinfer.engine.background_load import BackgroundLoad, load, stored_bytes
 from crossinfer.engine.layer_stream import LayerStream
@@ -26,6 +27,8 @@ class Residents:
         self.stream: LayerStream | None = None
         self._coming: BackgroundLoad | None = None
         """What goes to the first device already."""
+        self._refusal: FormatError | None = None
+        """What is wrong with the file, once that is known."""
 
     def begin(self, graph: Graph, device: Device, progress: Progress) -> None:
         """Start to load what `graph` needs to the first device, which loads in the background.
@@ -40,12 +43,23 @@ class Residents:
         """What `begin` started, until `finish` has waited for it."""
         return self._coming
 
+    def check_accepted(self) -> None:
+        """Raises the FormatError that `finish` ended with, if it did, from any thread.
+
+        The file stays as it is, while a DeviceError may pass: then `bring` tries again.
+        """
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)  # or it would grow each time
+
     def finish(self) -> None:
         """Wait for what `begin` started. Raises FormatError, DeviceError, RequestError."""
         if self._coming is None:
             return
         try:
             taken = self._coming.take()
+        except FormatError as error:
+            self._refusal = error
+            raise
         finally:
             self._coming = None
         self.buffers |= {(name, 0): buffer for name, buffer in taken.items()}
@@ -111,10 +125,13 @@ class Residents:
         """Bytes of `weights`, `kv` and `streamed`; see `StepRunner.memory`."""
         sizes = {key: buffer.size_in_bytes for key, buffer in self.buffers.items()}
         kv = sum(size for (name, _), size in sizes.items() if name in self.state_devices)
+        weights = sum(sizes.values()) - kv
+        if self._coming is not None:
+            weights += self._coming.size_in_bytes
         slots, streamed = 0, 0
         if self.stream is not None:
             slots, streamed = self.stream.slot_bytes, self.stream.host_bytes
-        return {"weights": sum(sizes.values()) - kv + slots, "kv": kv, "streamed": streamed}
+        return {"weights": weights + slots, "kv": kv, "streamed": streamed}
 
     def free(self) -> None:
         """Give all memory back."""

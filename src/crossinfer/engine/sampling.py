@@ -21,6 +21,13 @@ import numpy as np
 from crossinfer.core.dtypes import Array
 from crossinfer.core.errors import DeviceError, RequestError
 from crossinfer.core.records import record
+from crossinfer.engine.candidates import (
+    at_least,
+    draw_from_all,
+    largest,
+    nucleus,
+    weights_of,
+)
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -109,15 +116,24 @@ class SamplingParams:
                 raise RequestError(f"logit_bias of token {token} is {bias}; it must be a number.")
 
     @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before a token is chosen."""
+        return bool(
+            self.repeat_penalty != 1
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.logit_bias
+        )
+
+    @property
+    def draws_from_all(self) -> bool:
+        """Whether every token of the vocabulary may be drawn."""
+        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+    @property
     def is_argmax(self) -> bool:
         """Whether the device's argmax is the answer, so that logits need not be downloaded."""
-        return (
-            self.temperature == 0
-            and self.repeat_penalty == 1
-            and self.presence_penalty == 0
-            and self.frequency_penalty == 0
-            and not self.logit_bias
-        )
+        return self.temperature == 0 and not self.adjusts
 
 
 class Sampler:
@@ -148,36 +164,45 @@ class Sampler:
             )
         if self._params.temperature == 0:
             return best
+        uniform = self._uniform(len(prompt) + len(answer))
+        if self._params.draws_from_all:
+            return draw_from_all(scores, self._params.temperature, uniform)
         tokens, weights = self._kept(scores)
         total = np.cumsum(weights)
-        draw = self._uniform(len(prompt) + len(answer)) * total[-1]
-        return int(tokens[min(np.searchsorted(total, draw, side="right"), len(tokens) - 1)])
+        place = np.searchsorted(total, uniform * total[-1], side="right")
+        return int(tokens[min(place, len(tokens) - 1)])
 
     def _adjusted(self, logits: Array, prompt: Sequence[int], answer: Sequence[int]) -> Array:
-        params, scores = self._params, logits.astype(np.float64)
+        """Logits with bias and penalties, in float32; those themselves if there are none."""
+        params = self._params
+        if not params.adjusts:
+            return logits
+        scores = logits.copy()
         for token, bias in params.logit_bias.items():
-            scores[token] += bias
+            scores[token] = float(scores[token]) + bias
         if params.repeat_penalty != 1:
             seen = np.unique(np.array([*prompt, *answer], dtype=np.int64))
-            values = scores[seen]
+            values = scores[seen].astype(np.float64)
             penalty = params.repeat_penalty
             scores[seen] = np.where(values > 0, values / penalty, values * penalty)
         if params.presence_penalty or params.frequency_penalty:
             for token, count in Counter(answer).items():
-                scores[token] -= params.presence_penalty + params.frequency_penalty * count
+                penalty = params.presence_penalty + params.frequency_penalty * count
+                scores[token] = float(scores[token]) - penalty
         return scores
 
     def _kept(self, scores: Array) -> tuple[Array, Array]:
         """The tokens that may be drawn, and their probabilities relative to the likeliest."""
-        params = self._params
-        with np.errstate(over="ignore"):  # a tiny temperature makes all but the best impossible
-            weights = np.exp((scores - scores.max()) / params.temperature)
-        tokens = np.arange(len(scores))
+        params, temperature = self._params, self._params.temperature
         if params.top_k:
-            tokens = _largest(scores, params.top_k)
-        if params.top_p < 1:
-            tokens = tokens[_nucleus(scores[tokens], weights[tokens], params.top_p)]
-        weights = weights[tokens]
+            tokens = largest(scores, params.top_k)
+            if params.top_p < 1:
+                tokens = tokens[nucleus(scores[tokens], temperature, params.top_p)]
+        elif params.top_p < 1:
+            tokens = nucleus(scores, temperature, params.top_p)
+        else:
+            tokens = at_least(scores, temperature, params.min_p)
+        weights = weights_of(scores[tokens], float(scores.max()), temperature)
         keep = (weights > 0) & (weights >= params.min_p)
         return tokens[keep], weights[keep]
 
@@ -193,29 +218,6 @@ def _is_whole(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _largest(scores: Array, count: int) -> Array:
-    """Where the `count` largest scores are, the largest first, and the first of equals first."""
-    where = np.arange(len(scores))
-    if count < len(scores):  # sorting a vocabulary of 150,000 takes as long as a step
-        least = np.partition(scores, len(scores) - count)[len(scores) - count]
-        where = np.flatnonzero(scores >= least)
-    order = np.argsort(-scores[where], kind="stable")[:count]
-    return where[order]
-
-
-def _nucleus(scores: Array, weights: Array, share: float) -> Array:
-    """Where the fewest largest scores are whose weights reach `share` of all, largest first."""
-    enough = share * weights.sum()
-    count = 1024  # nearly always more than are kept
-    while True:
-        largest = _largest(scores, count)
-        before = np.cumsum(weights[largest]) - weights[largest]
-        if count >= len(scores) or before[-1] >= enough:
-            kept: Array = largest[before < enough]
-            return kept
-        count *= 16
 
 
 def non_finite_logits() -> DeviceError:

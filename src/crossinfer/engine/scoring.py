@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Sequence
 
 import numpy as np
@@ -66,3 +67,14 @@ def losses_of(tokens: Sequence[int], chunks: Iterable[Array]) -> Array:
         total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
         losses.append(total - scores[np.arange(len(following)), following])
     return np.concatenate(losses)
+
+
+def perplexity_of(losses: Iterable[Array]) -> float:
+    """exp of the mean of all losses; there is at least one."""
+    total, count = 0.0, 0
+    for window in losses:
+        total, count = total + float(window.sum()), count + len(window)
+    try:
+        return math.exp(total / count)
+    except OverflowError:
+        return math.inf

@@ -30,7 +30,9 @@ the end or an error."""
 
 
 class EngineSequence(abc.ABC):
-    """Tokens with their KV cache. Touched by the engine's thread only, but for `cancel`."""
+    """Tokens with their KV cache. Once submitted, touched by the engine's thread only, but for
+    `cancelled`, which anybody sets, and `outcomes`, which the caller reads.
+    """
 
     def __init__(self, tokens: Sequence[int], progress: Progress) -> None:
         self.tokens = list(tokens)

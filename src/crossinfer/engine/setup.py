@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from crossinfer.core.shapes import ceil_div
 from crossinfer.engine.batch import step_limits
 from crossinfer.engine.buckets import step_shape
 from crossinfer.engine.device_row import AUTO, Choice, DeviceRow, Devices, open_row
+from crossinfer.engine.recovery import RecoverableRunner
 from crossinfer.engine.step import StepRunner
 from crossinfer.engine.verification import Verifier
 from crossinfer.graph.batch import BLOCK_TOKENS
@@ -178,3 +180,54 @@ def make_runner(
         gate=gate,
         progress=progress,
     )
+
+
+def open_runner(
+    model: Model,
+    wanted: Devices,
+    threads: int | None,
+    *,
+    context: int,
+    kv_dtype: str | None,
+    precision: str | None,
+    gpu_layers: int | None,
+    stream_layers: bool,
+    step_rows: int | None,
+    gate: SliceGate | None,
+    progress: Progress,
+) -> RecoverableRunner:
+    """A runner of `model` on the devices `wanted`, which it closes; weights are on their way.
+
+    The options are those of LLM. Raises FormatError, PlanError, RequestError, DeviceError.
+    """
+    verdicts = VerdictStore.default()
+    verifier = Verifier(verdicts, enabled=read_settings().verify, progress=progress)
+    kv_type = choose_kv_dtype(model, kv_dtype)
+    may_round = choose_precision(precision) == "fast"
+    row = open_devices(
+        model,
+        wanted,
+        threads,
+        context=context,
+        gpu_layers=gpu_layers,
+        stream_layers=stream_layers,
+        kv_dtype=kv_type,
+        verdicts=verdicts,
+        verifier=verifier,
+    )
+    make = functools.partial(
+        make_runner,
+        model=model,
+        verdicts=verdicts,
+        verifier=verifier,
+        context=context,
+        kv_blocks=ceil_div(context, BLOCK_TOKENS),
+        kv_dtype=kv_type,
+        may_round=may_round,
+        step_rows=step_rows,
+        gate=gate,
+        asked_devices=len(row.devices),
+        gpu_layers=gpu_layers,
+        stream_layers=stream_layers,
+    )
+    return RecoverableRunner(row, make, verdicts, verifier, progress)

@@ -120,8 +120,9 @@ class StepRunner:
     def finish_loading(self) -> None:
         """Wait for weights that are on their way; a step does it, too. After an error all is freed.
 
-        Raises FormatError, DeviceError, RequestError.
+        Raises FormatError, which every later step raises at once, DeviceError, RequestError.
         """
+        self._residents.check_accepted()
         if self._residents.coming is None:
             return
         try:
@@ -129,13 +130,13 @@ class StepRunner:
         except BaseException:
             self.close()
             raise
-        self._memory = self._measured()
 
     def wait_for_weights(self) -> None:
         """As `finish_loading`, but from any thread, and without consequences."""
         coming = self._residents.coming
         if coming is not None:
             coming.wait()
+        self._residents.check_accepted()
 
     def stop_loading(self) -> None:
         """From any thread, before the runner is closed: don't wait for weights any longer."""
@@ -156,12 +157,13 @@ class StepRunner:
         timed: bool = False,
         meanwhile: Callable[[], None] = nothing_else,
     ) -> StepResult:
-        """Run a step and wait for it. Raises PlanError, DeviceError.
+        """Run a step and wait for it. Raises PlanError, DeviceError, and as `finish_loading`.
 
         Logits are downloaded only if wanted; `timed` puts timestamps around every dispatch.
         `meanwhile` is called once a device is busy with the step; and before, if the bucket is yet
         to be planned or recorded, which takes as long as several steps.
         """
+        self._residents.check_accepted()
         recorded = self._find(batch, meanwhile)
         self.finish_loading()
         self._plan = recorded.plan
@@ -182,8 +184,9 @@ class StepRunner:
         return StepResult(argmax, logits, kernels)
 
     def memory(self) -> dict[str, int]:
-        """Bytes on the devices: `weights` (tables and the slots of streamed layers included), `kv`,
-        `activations`; and `streamed`, the bytes of streamed layers in the host's memory.
+        """Bytes on the devices: `weights` (tables, the slots of streamed layers, and what is still
+        on its way included), `kv`, `activations`; and `streamed`, the bytes of streamed layers in
+        the host's memory.
 
         As it was when a bucket was recorded last.
         """

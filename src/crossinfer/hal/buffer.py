@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from crossinfer.core.errors import InvalidUse
 from crossinfer.core.records import record
 
 if TYPE_CHECKING:
+    from crossinfer.formats.blocks import StorageType
     from crossinfer.hal.device import Device
 
 VIEW_ALIGNMENT = 256
@@ -101,3 +103,17 @@ class Binding:
     @property
     def writes(self) -> bool:
         return self.access is not Access.READ
+
+
+def check_shape(shape: Sequence[int], dtype: StorageType, label: str) -> None:
+    """Raises InvalidUse unless a buffer `label` may hold a tensor like this."""
+    if not shape or min(shape) < 1:
+        raise InvalidUse(
+            f"{label or 'A buffer'} was asked for with the shape {tuple(shape)}; "
+            "sizes are at least 1."
+        )
+    if shape[-1] % dtype.block_elements:
+        raise InvalidUse(
+            f"{label or 'A buffer'} of {dtype.label} was asked for with rows of {shape[-1]} "
+            f"elements; they hold a multiple of {dtype.block_elements}."
+        )

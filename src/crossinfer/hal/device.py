@@ -16,13 +16,14 @@ from crossinfer.core.progress import Progress, no_progress
 from crossinfer.core.shapes import align_up
 from crossinfer.formats.blocks import StorageType
 from crossinfer.formats.tensors import release_pages
-from crossinfer.hal.buffer import VIEW_ALIGNMENT, Buffer, Role, View
+from crossinfer.hal.buffer import VIEW_ALIGNMENT, Buffer, Role, View, check_shape
 from crossinfer.hal.fence import Fence
 from crossinfer.hal.hooks import Data, DeviceHooks, raw_bytes
 from crossinfer.hal.host_memory import HostCopy, HostMemory, check_copy
 from crossinfer.hal.info import DeviceInfo
 from crossinfer.hal.loading import Loader
-from crossinfer.hal.recording import Command, Recorder, Recording
+from crossinfer.hal.recording import Command, Recorder, Recording, check_submission
+from crossinfer.hal.submissions import Submissions
 from crossinfer.hal.timer import Timer
 
 
@@ -35,8 +36,7 @@ class Device(DeviceHooks):
         self.memory_in_use = 0
         self._lost: DeviceLost | None = None
         self._closed = False
-        self._in_flight: list[Recording] = []
-        self._copies: list[HostCopy] = []
+        self._in_flight = Submissions()
         self._buffers: set[Buffer] = set()
         self._frees = 0
         self._lock = threading.RLock()
@@ -53,7 +53,7 @@ class Device(DeviceHooks):
         Raises OutOfDeviceMemory, DeviceLost, InvalidUse.
         """
         self.check_usable()
-        _check_shape(shape, dtype, label)
+        check_shape(shape, dtype, label)
         size = align_up(self.packed_size(shape, dtype, role), VIEW_ALIGNMENT)
         with self._lock:
             limit = self.info.memory_bytes
@@ -155,7 +155,7 @@ class Device(DeviceHooks):
                 buffer.freed = True  # the memory went with the device
                 return
             self.check_buffer(buffer)
-            if any(buffer in recording.buffers for recording in self._pending()):
+            if self._in_flight.uses(buffer):
                 raise InvalidUse(f"{buffer} is used by a recording in flight; wait for its fence.")
             buffer.freed = True
             self._frees += 1
@@ -203,28 +203,14 @@ class Device(DeviceHooks):
         Returns at once. Raises DeviceLost, OutOfDeviceMemory, InvalidUse.
         """
         self.check_usable()
-        if recording.device is not self:
-            raise InvalidUse(f"The recording was made for {recording.device.info.name}.")
-        if recording.in_flight:
-            raise InvalidUse("The recording is in flight already; wait for its fence.")
+        check_submission(recording, params, self)
         if recording.frees_seen != self._frees:
             for buffer in recording.buffers:
                 self.check_buffer(buffer)
             recording.frees_seen = self._frees
-        if params:
-            if recording.parameters is None:
-                raise InvalidUse("The recording has no buffer for the parameters given.")
-            if len(params) > recording.parameters.size_in_bytes:
-                raise InvalidUse(
-                    f"{len(params)} bytes of parameters were given; "
-                    f"{recording.parameters} is smaller."
-                )
         fence = self._make_fence(recording)
         with self._lock:
-            # In this order: with its new fence, the recording's entry from an earlier submission
-            # would count as pending again, and the list would grow with every replay.
-            self._in_flight = [*(r for r in self._in_flight if r.in_flight), recording]
-            recording.fence = fence
+            self._in_flight.add(recording, fence)
         try:
             self._submit(recording, params, fence)
         except DeviceError as error:
@@ -244,7 +230,7 @@ class Device(DeviceHooks):
 
     def free_host_memory(self, memory: HostMemory) -> None:
         """See `HostMemory.free`."""
-        if any(copy.source is memory and copy.in_flight for copy in self._copies):
+        if self._in_flight.reads(memory):
             raise InvalidUse(f"A copy out of {memory} runs; wait for its fence.")
         if not (memory.freed or self._closed):
             self._free_host_memory(memory)
@@ -259,7 +245,7 @@ class Device(DeviceHooks):
         """
         self.check_usable()
         check_copy(source, target, self)
-        if any(target.buffer in r.buffers for r in self._pending() if not isinstance(r, HostCopy)):
+        if self._in_flight.recordings_use(target.buffer):
             raise InvalidUse(f"{target.buffer} is used by a recording in flight.")
         copy = HostCopy(source, target)
         fence = self._copy_in(source, target)
@@ -267,8 +253,7 @@ class Device(DeviceHooks):
             fence = Fence(self)
             fence.signal()
         with self._lock:
-            self._copies = [*(c for c in self._copies if c.in_flight), copy]
-            copy.fence = fence
+            self._in_flight.add_copy(copy, fence)
         return fence
 
     def timer(self, capacity: int) -> Timer:
@@ -312,10 +297,7 @@ class Device(DeviceHooks):
 
         Whoever holds a fence hears from it what else went wrong.
         """
-        for recording in [recording for recording in self._in_flight if recording.in_flight]:
-            if recording.fence is not None:
-                with contextlib.suppress(DeviceError):
-                    recording.fence.wait()
+        self._in_flight.wait_for_recordings()
         if self._lost is not None:
             raise self._lost
 
@@ -323,13 +305,10 @@ class Device(DeviceHooks):
         """Mark the device as lost; everything in flight fails with the error that is returned."""
         with self._lock:
             if self._lost is None:
-                pending = self._pending()
-                names = dict.fromkeys(name for r in pending for name in r.kernel_names)
-                runs = dict.fromkeys(run for r in pending for run in r.runs)
-                self._lost = DeviceLost(self.info.name, reason, tuple(names), tuple(runs))
-            for recording in self._pending():
-                if recording.fence is not None:
-                    recording.fence.signal(self._lost)
+                runs = self._in_flight.runs()
+                names = tuple(dict.fromkeys(run.kernel for run in runs))
+                self._lost = DeviceLost(self.info.name, reason, names, runs)
+            self._in_flight.fail(self._lost)
             return self._lost
 
     def close(self) -> None:
@@ -338,9 +317,7 @@ class Device(DeviceHooks):
             return
         with contextlib.suppress(DeviceLost):
             self.wait_idle()
-            for copy in self._copies:
-                if copy.fence is not None:
-                    copy.fence.wait()
+            self._in_flight.wait_for_copies()
         self._closed = True
         self._close()
         for buffer in self._buffers:
@@ -383,7 +360,7 @@ class Device(DeviceHooks):
     ) -> None:
         """Raises InvalidUse unless `data` is a tensor as it is said to be; see `check_usable`."""
         self.check_usable()
-        _check_shape(shape, dtype, label)
+        check_shape(shape, dtype, label)
         given, expected = raw_bytes(data).nbytes, dtype.bytes_for(shape)
         if given != expected:
             raise InvalidUse(
@@ -402,23 +379,6 @@ class Device(DeviceHooks):
         """The fence of a submission; backends with completion signals wait on those instead."""
         del recording
         return Fence(self)
-
-    def _pending(self) -> list[Recording]:
-        started: list[Recording] = [*self._in_flight, *self._copies]
-        return [recording for recording in started if recording.in_flight]
-
-
-def _check_shape(shape: Sequence[int], dtype: StorageType, label: str) -> None:
-    if not shape or min(shape) < 1:
-        raise InvalidUse(
-            f"{label or 'A buffer'} was asked for with the shape {tuple(shape)}; "
-            "sizes are at least 1."
-        )
-    if shape[-1] % dtype.block_elements:
-        raise InvalidUse(
-            f"{label or 'A buffer'} of {dtype.label} was asked for with rows of {shape[-1]} "
-            f"elements; they hold a multiple of {dtype.block_elements}."
-        )
 
 
 def _check_block(shape: Sequence[int], block: int) -> None:

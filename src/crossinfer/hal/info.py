@@ -8,7 +8,7 @@ from crossinfer.core.records import record
 
 
 class DeviceKind(enum.Enum):
-    """What a device is, in the order in which `auto` prefers them."""
+    """What a device is. `hal.registry` says which of them `auto` may take."""
 
     DISCRETE_GPU = "discrete GPU"
     INTEGRATED_GPU = "integrated GPU"

@@ -92,6 +92,21 @@ class Recording:
         return tuple(InFlight(d.kernel.name, d.label, d.shape) for d in dispatches)
 
 
+def check_submission(recording: Recording, params: bytes, device: Device) -> None:
+    """Raises InvalidUse unless `device` may run `recording` now, with `params` before."""
+    if recording.device is not device:
+        raise InvalidUse(f"The recording was made for {recording.device.info.name}.")
+    if recording.in_flight:
+        raise InvalidUse("The recording is in flight already; wait for its fence.")
+    if params:
+        if recording.parameters is None:
+            raise InvalidUse("The recording has no buffer for the parameters given.")
+        if len(params) > recording.parameters.size_in_bytes:
+            raise InvalidUse(
+                f"{len(params)} bytes of parameters were given; {recording.parameters} is smaller."
+            )
+
+
 def _views(command: Command) -> tuple[View, ...]:
     match command:
         case DispatchCommand(dispatch):

@@ -4,11 +4,18 @@
 
 One instruction with VNNI and i8mm, two with the dot-product extension of NEON, and multiplications
 of 16-bit numbers elsewhere. The order of the sum doesn't matter, since nothing is rounded.
+
+`dot4_signed` is the same with both signed, for targets that are faster so where `a` has all of its
+eight bits.
 """
 
 from __future__ import annotations
 
-from crossinfer.jit.arithmetic import concatenate
+import functools
+from collections.abc import Callable
+
+from crossinfer.jit.arithmetic import absolute, concatenate
+from crossinfer.jit.target import Target
 from crossinfer.jit.types import i8, i16, i32, u8, u16
 from crossinfer.jit.value import Value
 
@@ -25,27 +32,62 @@ def dot4(acc: Value, a: Value, b: Value, a_bits: int = 8) -> Value:
     if register == 0:
         return _plain(acc, a, b)
     if lanes > register:
-        starts = range(0, lanes, register)
-        return concatenate(
-            [
-                dot4(
-                    acc.part(start, register),
-                    a.part(4 * start, 4 * register),
-                    b.part(4 * start, 4 * register),
-                    a_bits,
-                )
-                for start in starts
-            ]
-        )
+        return _by_registers(functools.partial(dot4, a_bits=a_bits), acc, a, b, register)
     target = acc.emitter.target
     if not target.is_x86:
         return _neon(acc, a, b, a_bits)
-    if target.has("avx512vnni"):
+    if target.has("avx512vnni") or target.has("avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         return acc.emitter.intrinsic(name, acc.type, acc, a.bits_as(i32), b.bits_as(i32))
     if a_bits <= 7 and target.has("ssse3"):
         return acc + _multiply_add_bytes(a, b)
     return acc + _multiply_add_pairs(a, b)
+
+
+def prefers_signed(target: Target) -> bool:
+    """Whether `dot4_signed` is faster than `dot4` of eight bits."""
+    has_unsigned = target.has("avx512vnni") or target.has("avxvnni")
+    return not has_unsigned and (target.has("ssse3") or target.has("dotprod"))
+
+
+def dot4_signed(acc: Value, a: Value, b: Value) -> Value:
+    """acc i32[n], a i8[4n], b i8[4n], of which none is -128. For targets that prefer it."""
+    lanes = acc.type.lanes
+    if (acc.type, a.type, b.type) != (i32.x(lanes), i8.x(4 * lanes), i8.x(4 * lanes)):
+        raise TypeError(f"dot4_signed takes i32, i8 and i8, not {acc.type}, {a.type} and {b.type}")
+    target, register = acc.emitter.target, _register_lanes(acc)
+    if not prefers_signed(target) or register == 0:
+        raise TypeError(f"{lanes} lanes on {target.name} are none for dot4_signed")
+    if lanes > register:
+        return _by_registers(dot4_signed, acc, a, b, register)
+    if not target.is_x86:
+        return acc.emitter.intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, acc, a, b)
+    # The sign of a goes to b: pairs of products of bytes then fit 16 bits (2·128·127).
+    return acc + _multiply_add_bytes(absolute(a).bits_as(u8), _with_sign(b, a))
+
+
+def _with_sign(b: Value, a: Value) -> Value:
+    """b where a is positive, -b where it is negative, anything where it is 0: i8[n]."""
+    name = {
+        128: "llvm.x86.ssse3.psign.b.128",
+        256: "llvm.x86.avx2.psign.b",
+    }.get(8 * a.type.lanes)
+    if name is not None:
+        return a.emitter.intrinsic(name, b.type, b, a)
+    return (a < 0).select(b._like(0) - b, b)
+
+
+def _by_registers(
+    product: Callable[[Value, Value, Value], Value], acc: Value, a: Value, b: Value, register: int
+) -> Value:
+    """A product of more lanes than a register has."""
+    bytes_ = 4 * register
+    return concatenate(
+        [
+            product(acc.part(start, register), a.part(4 * start, bytes_), b.part(4 * start, bytes_))
+            for start in range(0, acc.type.lanes, register)
+        ]
+    )
 
 
 def _register_lanes(acc: Value) -> int:

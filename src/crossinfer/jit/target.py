@@ -57,6 +57,8 @@ _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl"}
 
 PLAIN_X86 = Target("x86-64", LINUX_X86, "x86-64", "", 128, frozenset({"sse2"}))
 AVX2 = Target("avx2", LINUX_X86, "x86-64-v3", "", 256, _AVX2)
+AVX_VNNI = Target("avx-vnni", LINUX_X86, "x86-64-v3", "+avxvnni", 256, _AVX2 | {"avxvnni"})
+"""Intel's processors for laptops and desktops since 2021 have no AVX-512, but its byte products."""
 AVX512 = Target("avx512", LINUX_X86, "x86-64-v4", "", 512, _AVX512)
 AVX512_VNNI = Target(
     "avx512-vnni",
@@ -85,7 +87,7 @@ ARM_DOTPROD = Target(
     PLAIN_ARM.abilities | {"dotprod"},
 )
 
-X86_TARGETS = (AVX512_VNNI, AVX512, AVX2, PLAIN_X86)
+X86_TARGETS = (AVX512_VNNI, AVX512, AVX_VNNI, AVX2, PLAIN_X86)
 ARM_TARGETS = (ARM_DOTPROD, PLAIN_ARM)
 
 # What the processor must report before a target may run on it; the levels' full lists, as far as
@@ -95,6 +97,7 @@ _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _REQUIRED: dict[str, tuple[str, ...]] = {
     PLAIN_X86.name: (),
     AVX2.name: _V3,
+    AVX_VNNI.name: (*_V3, "avxvnni"),
     AVX512.name: _V4,
     AVX512_VNNI.name: (*_V4, "avx512vnni"),
     AVX512_BF16.name: (*_V4, "avx512vnni", "avx512bf16"),
@@ -164,6 +167,7 @@ def _features_by_linux() -> dict[str, bool] | None:
 _FLAGS = {
     "bmi": "bmi1",
     "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
     "avx512vnni": "avx512_vnni",
     "avx512bf16": "avx512_bf16",
 }

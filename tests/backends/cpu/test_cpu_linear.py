@@ -11,6 +11,7 @@ import struct
 
 import numpy as np
 import pytest
+from tests.jit.runnable_targets import runnable_targets
 
 from crossinfer.backends.cpu.kernels.layout import BLOCK_ROWS, has_records, tile_count
 from crossinfer.backends.cpu.kernels.linear import lower_linear
@@ -21,14 +22,14 @@ from crossinfer.graph.op import float32
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.buffer import Role
 from crossinfer.hal.kernel import Lowering, Operand
-from crossinfer.jit.target import Target, host_targets
+from crossinfer.jit.target import Target
 from crossinfer.testing.native import guarded, run_dispatch, run_lowering, to_memory
 from crossinfer.verify.case import Case
 from crossinfer.verify.cases import cases_of
 from crossinfer.verify.data import random_stored
 
 STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS]
-TARGETS = host_targets()
+TARGETS = runnable_targets()
 
 
 def label(value: Target | StorageType) -> str:

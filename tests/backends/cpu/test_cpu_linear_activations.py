@@ -10,7 +10,7 @@ from crossinfer.backends.cpu.kernels.activation_tile import (
     ActivationTile,
     activation_tile,
 )
-from crossinfer.backends.cpu.kernels.linear import lower_linear
+from crossinfer.backends.cpu.kernels.linear import lower_linear, tokens_at_once
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import Q4_0, Q4_1, Q4_K, Q6_K, BlockFormat, StorageType
@@ -41,7 +41,8 @@ def prepared(target: Target, storage: StorageType, x: Array) -> Array:
 
 
 def tokens_of(target: Target) -> int:
-    return 16 if target.vector_bits == 512 else 4
+    """Tokens of a tile where there are many rows."""
+    return tokens_at_once(512, target)
 
 
 def records(memory: Array, tile: ActivationTile, rows: int, chunks: int) -> Array:

@@ -17,6 +17,7 @@ from crossinfer.jit.compile import compile_assembly, compile_object
 from crossinfer.jit.target import (
     ARM_TARGETS,
     AVX512_VNNI,
+    AVX_VNNI,
     MACOS_ARM,
     WINDOWS_X86,
     X86_TARGETS,
@@ -60,6 +61,16 @@ def test_objects_are_made_for_other_machines(target: Target) -> None:
 def test_no_kernel_calls_a_library(target: Target) -> None:
     for symbol, ir in kernels(target).items():
         assert not _CALL.search(compile_assembly(ir, target)), symbol
+
+
+@pytest.mark.parametrize("storage", [Q4_0, Q8_0, Q4_K, Q6_K], ids=lambda storage: storage.label)
+def test_processors_without_avx512_have_dot_products_of_bytes(storage: BlockFormat) -> None:
+    """In an encoding of their own; they know none of AVX-512's."""
+    tokens = tokens_at_once(512, AVX_VNNI)
+    assembly = compile_assembly(build_linear("kernel", AVX_VNNI, storage, tokens, ()), AVX_VNNI)
+    assert assembly.count("vpdpbusd") == assembly.count("{vex}") == 8 * tokens
+    assert "zmm" not in assembly
+    assert "{1to" not in assembly
 
 
 @pytest.mark.parametrize("storage", [Q4_0, Q8_0, Q4_K, Q6_K], ids=lambda storage: storage.label)

@@ -156,7 +156,12 @@ def test_a_thousand_replays_of_a_model_grow_nothing(
 
 def _held(device: D3D12Device) -> tuple[int, ...]:
     handles = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
-    return len(device.native.references), _count(device), handles, len(device._in_flight)
+    return (
+        len(device.native.references),
+        _count(device),
+        handles,
+        len(device._in_flight._recordings),
+    )
 
 
 def _resident_bytes() -> int:

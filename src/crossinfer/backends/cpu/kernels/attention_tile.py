@@ -37,7 +37,9 @@ from crossinfer.jit.value import Value
 
 _LOG2_E = 1.44269504088896341
 _FETCH_BYTES = 32
-"""Half a cache line: asked for once, some lines are not fetched, since processors drop hints."""
+"""Half a cache line, so that each is asked for twice. With once, attention of 14 heads on 2
+takes 12 to 17% longer.
+"""
 
 
 def parts_of(first: Value, end: Value) -> tuple[Value, Value]:

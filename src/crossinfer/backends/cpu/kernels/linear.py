@@ -92,7 +92,7 @@ def lower_gated_linear(
 
 def tokens_at_once(rows: int, target: Target) -> int:
     """Tokens of a tile: a power of two, as many as the registers hold the sums of."""
-    most = 16 if target.vector_bits == 512 else 4
+    most = {512: 16, 256: 8}.get(target.vector_bits, 4)
     tokens = 1
     while tokens < min(rows, most):
         tokens *= 2

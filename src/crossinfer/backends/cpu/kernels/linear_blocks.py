@@ -5,9 +5,10 @@ groups with w = scale · (q - zero) + offset:
 
     y = Σ_chunks [ xs · Σ_groups scale · (Σ q·xq - zero · Σ xq) + Σ_groups offset · (xs · Σ xq) ]
 
-The innermost sums are exact integers; `-zero · Σ xq` is where they start. The rest is float32, in
-ascending order of chunks, by the same multiply-adds however many tokens a kernel takes at once: a
-token's result depends on nothing but its own row (DESIGN.md, "Same tokens").
+The innermost sums are exact integers; `-zero · Σ xq` is where they start, or codes of eight bits
+are given a sign and no zero, where a target likes that better. The rest is float32, in ascending
+order of chunks, by the same multiply-adds however many tokens a kernel takes at once: a token's
+result depends on nothing but its own row (DESIGN.md, "Same tokens").
 
 A kernel takes one tile (16 rows) and `tokens` tokens at a time; a weight is decoded once for all of
 them, and their activations are memory operands of the dot products. One token: matrix-vector.
@@ -31,7 +32,7 @@ from crossinfer.core.records import record
 from crossinfer.formats.blocks import BlockFormat
 from crossinfer.jit.arithmetic import fma
 from crossinfer.jit.builder import KernelBuilder
-from crossinfer.jit.dot import dot4
+from crossinfer.jit.dot import dot4, dot4_signed, prefers_signed
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.types import f32, i8, i32, u32
 from crossinfer.jit.value import Value
@@ -95,6 +96,8 @@ class BlockProduct:
         """Add 32 columns to each token's total."""
         layout, groups = self.layout, range(self.layout.groups)
         codes = load_codes(chunk, layout, part)
+        if self._is_signed:
+            codes = [(code ^ layout.storage.zero).bits_as(i8) for code in codes]
         scales = [group_scale(chunk, header, layout, group, part) for group in groups]
         offsets = [group_offset(chunk, header, layout, group, part) for group in groups]
         for token, total in enumerate(totals):
@@ -110,19 +113,30 @@ class BlockProduct:
                     result = fma(offset, sum_, result)
             total.set(result)
 
+    @property
+    def _is_signed(self) -> bool:
+        """Whether codes less their zero are multiplied, as bytes with a sign."""
+        storage = self.layout.storage
+        has_all_bits = storage.bits == 8 and storage.zero == 128
+        return has_all_bits and prefers_signed(self.k.target)
+
     def _dot(
         self, codes: Sequence[Value], record: Pointer, token: int, group: int, lanes: int
     ) -> Value:
         """The exact sum of a group's products, zero included, by rows."""
         k, tile = self.k, self.tile
-        if tile.zero:
+        is_signed = self._is_signed
+        if tile.zero and not is_signed:
             start = (record + tile.sum(group, token)).cast(i32)[0].splat(lanes)
         else:
             start = k.constant(i32.x(lanes), 0)
         size = VECTORS // tile.groups
         for vector in range(group * size, (group + 1) * size):
             x = (record + tile.codes(token, vector)).cast(u32)[0].splat(lanes).bits_as(i8)
-            start = dot4(start, codes[vector], x, self.layout.storage.bits)
+            if is_signed:
+                start = dot4_signed(start, codes[vector], x)
+            else:
+                start = dot4(start, codes[vector], x, self.layout.storage.bits)
         return start
 
 

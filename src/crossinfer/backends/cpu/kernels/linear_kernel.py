@@ -68,8 +68,8 @@ def _build(
     epilogue = Epilogue(dict(zip(optional, others, strict=True)), output, N)
     of_tile = tile_rows(storage)
     # One token: so many sums that an addition need not wait for the one before it.
-    sums_at_once = 2 if tokens == 1 else 1
-    lanes = min(of_tile, target.lanes() * sums_at_once)
+    registers = 2 if tokens == 1 else 1
+    lanes = min(of_tile, target.lanes() * registers)
     sums: list[Pointer] = [k.scratch(f32, tokens * lanes) for _ in matrices]
     with k.workgroups() as group:
         row_tile, token_tile = group // token_tiles, group % token_tiles
