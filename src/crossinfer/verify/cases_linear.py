@@ -25,6 +25,16 @@ STORAGES: tuple[StorageType, ...] = (DType.F32, DType.F16, DType.BF16, *BLOCK_FO
 _ODD_LENGTHS = {1: 33, 2: 67, 3: 129, 5: 257}
 """Row lengths of scalar storages where block formats take so many blocks."""
 
+_HALVES = (DType.F16, DType.BF16)
+"""Storages that backends may keep in fewer bits, in rows of lengths as models have them."""
+
+# (T, N, columns)
+_HALVES_SIZES = (
+    ("single row", 1, 65, 136),
+    ("few rows", 3, 33, 264),
+    ("many rows", 19, 70, 520),
+)
+
 # (T, N, blocks a row)
 _LINEAR_SIZES = (
     ("single row", 1, 65, 1),
@@ -71,6 +81,9 @@ def linear_cases() -> Iterator[Case]:
     for storage in STORAGES:
         for shape_class, rows, size, blocks in _LINEAR_SIZES:
             yield linear_case(storage, shape_class, rows, size, _row_length(storage, blocks))
+        if storage in _HALVES:
+            for shape_class, rows, size, length in _HALVES_SIZES:
+                yield linear_case(storage, shape_class, rows, size, length)
         yield linear_case(storage, "long rows", 3, 9, _LONG)
         for number, optional in enumerate(_OPTIONAL):
             rows = (1, 3, 19)[number % 3]
@@ -90,6 +103,8 @@ def embed_cases() -> Iterator[Case]:
         for shape_class, rows, vocabulary, blocks in _EMBED_SIZES:
             table = Operand((vocabulary, _row_length(storage, blocks)), storage, Role.WEIGHT)
             yield _embed(shape_class, rows, table)
+        if storage in _HALVES:
+            yield _embed("many rows", 65, Operand((131, 520), storage, Role.WEIGHT))
     # The head takes the rows whose logits are wanted from activations.
     yield _embed("rows of activations", 5, float32(11, 65))
 
@@ -125,6 +140,9 @@ def _joined_cases(
             length = _row_length(storage, blocks)
             given = dict.fromkeys(parts, storage)
             yield _joined(op, given, shape_class, rows, sizes, length)
+        if storage in _HALVES:
+            for shape_class, rows, size, length in _HALVES_SIZES:
+                yield _joined(op, given, shape_class, rows, (size, 40), length)
     for number, (rows, storages, optional) in enumerate(_JOINED_OPTIONAL):
         length = _MIXED_LENGTH if number % 2 else _MIXED_LENGTH // 2
         mixed = dict(zip(parts, storages, strict=False))

@@ -25,9 +25,33 @@ def random_stored(rng: Random, storage: StorageType, shape: Sequence[int]) -> Ar
     length, and what is added to it can neither hide it nor hide in it.
     """
     if isinstance(storage, DType):
-        scale = np.float32(1 / math.sqrt(shape[-1]))
-        return encode_scalars(random_values(rng, *shape) * scale, storage)
+        values = random_values(rng, *shape) * np.float32(1 / math.sqrt(shape[-1]))
+        if storage in (DType.F16, DType.BF16):
+            values = _as_in_checkpoints(rng, values)
+        return encode_scalars(values, storage)
     return _random_blocks(rng, storage, shape)
+
+
+def _as_in_checkpoints(rng: Random, values: Array) -> Array:
+    """Some runs of 32 rows as bfloat16 has them, with a few zeros and numbers far from the others.
+
+    A backend may keep such weights in fewer bits.
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    for start in range(0, len(rows), _RUN_ROWS):
+        if rng.random() < _SHARE_OF_RUNS:
+            run = rows[start : start + _RUN_ROWS]
+            odd = rng.random(run.shape) < _SHARE_OF_ODD_NUMBERS
+            factors = rng.choice(_ODD_FACTORS, run.shape)
+            bits = encode_scalars(np.where(odd, run * factors, run), DType.BF16)
+            run[...] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return rows.reshape(values.shape)
+
+
+_RUN_ROWS = 32
+_SHARE_OF_RUNS = 0.75
+_SHARE_OF_ODD_NUMBERS = 1 / 2000
+_ODD_FACTORS = np.array([0, -0.0, 2**-18, 4], dtype=np.float32)
 
 
 def _random_blocks(rng: Random, storage: BlockFormat, shape: Sequence[int]) -> Array:

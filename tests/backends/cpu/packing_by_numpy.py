@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from tests.backends.cpu.narrow_by_numpy import pack_halves
 
 from crossinfer.backends.cpu.kernels.layout import (
     BLOCK_ROWS,
@@ -28,6 +29,8 @@ def pack_by_numpy(raw: Array, shape: Sequence[int], storage: StorageType) -> Arr
     """The packed weight, flat uint8."""
     rows = raw.reshape(math.prod(shape[:-1]), storage.bytes_for((shape[-1],)))
     missing = -len(rows) % tile_rows(storage)
+    if storage in (DType.F16, DType.BF16):
+        return pack_halves(rows.view(np.uint16), storage)
     padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), dtype=np.uint8)])
     return _pack_rows(np.ascontiguousarray(padded), storage).reshape(-1)
 

@@ -18,13 +18,14 @@ from crossinfer.backends.cpu.kernels.attention_part import (
     build_attention_part,
 )
 from crossinfer.backends.cpu.kernels.embed import build_embed
+from crossinfer.backends.cpu.kernels.pack_narrow import build_pack_narrow
 from crossinfer.backends.cpu.kernels.pack_tiles import build_pack
 from crossinfer.backends.cpu.kernels.rms_norm import build_rms_norm
 from crossinfer.backends.cpu.kernels.rope_kv import build_rope_kv
 from crossinfer.backends.cpu.kernels.swiglu import build_swiglu
 from crossinfer.backends.cpu.kernels.top_k import build_top_k
 from crossinfer.core.dtypes import DType
-from crossinfer.formats.blocks import Q3_K, Q5_0, Q6_K, Q8_0, StorageType
+from crossinfer.formats.blocks import Q3_K, Q5_0, Q6_K, Q8_0
 from crossinfer.jit.compile import compile_object
 from crossinfer.jit.target import ARM_TARGETS, WINDOWS_X86, X86_TARGETS, Target
 from crossinfer.jit.types import f16, f32
@@ -50,10 +51,13 @@ BUILDERS: dict[str, Callable[[Target], str]] = {
     for storage in (DType.F16, DType.BF16, Q5_0, Q8_0, Q3_K, Q6_K)
 }
 
-PACKED: tuple[StorageType, ...] = (DType.F16, DType.F32, Q5_0, Q8_0, Q3_K, Q6_K)
 BUILDERS |= {
     f"pack {storage.label}": functools.partial(build_pack, "kernel", storage=storage)
-    for storage in PACKED
+    for storage in (DType.F32, Q5_0, Q8_0, Q3_K, Q6_K)
+}
+BUILDERS |= {
+    f"pack {storage.label}": functools.partial(build_pack_narrow, "kernel", storage=storage)
+    for storage in (DType.F16, DType.BF16)
 }
 
 # MSVC's mark for objects that use floating point; linkers want it, nobody calls it.

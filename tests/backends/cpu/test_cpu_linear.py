@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from tests.jit.runnable_targets import runnable_targets
 
-from crossinfer.backends.cpu.kernels.layout import BlockLayout, tile_count, tile_rows
+from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
+    BlockLayout,
+    has_records,
+    tile_count,
+)
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
@@ -155,32 +160,25 @@ def failures(storage: StorageType, mutate: str) -> int:
         lowering = lower(TARGETS[0], operands)
         *before, product_ = lowering.dispatches
         T, N, steps, tiles = struct.unpack("<4i", product_.constants)
-        memory = {name: to_memory(stored[name], operands[name]) for name in stored}
+        given = dict(stored)
+        if isinstance(storage, DType):
+            given["weight"] = mutated_scalars(stored["weight"], (N, steps), storage, mutate)
+        memory = {name: to_memory(given[name], operands[name]) for name in given}
         memory["output"] = guarded(operands["output"].storage.bytes_for((T, N)))
         memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
-        rows = tile_rows(storage)
-        weight = memory["weight"].reshape(tile_count(N, storage), -1)
-        width = 2 if isinstance(storage, BlockFormat) else storage.block_bytes
-        match mutate:
-            case "skipped block":
-                block = weight.reshape(len(weight), steps, -1)
-                block[:, -1] = 0
-            case "swapped scales":
-                weight[0, : 2 * width] = np.roll(weight[0, : 2 * width], width)
-            case "swapped scale codes":
-                codes = scale_codes(weight, storage)
-                codes[0, :2] = np.roll(codes[0, :2], 1)
-            case "lost scale code bits":
-                scale_codes(weight, storage)[:] &= 0x3F
-            case "wrong tail row":
-                last = width * ((N - 1) % rows)
-                weight[-1, last : last + width] = weight[0, width : 2 * width]
-            case "missing row":
-                constants = struct.pack("<4i", T, N - 1, steps, tiles)
-                product_ = dataclasses.replace(product_, constants=constants)
-            case "missing token":
-                constants = struct.pack("<4i", T - 1, N, steps, tiles)
-                product_ = dataclasses.replace(product_, constants=constants)
+        if isinstance(storage, BlockFormat):
+            weight = memory["weight"].reshape(tile_count(N, storage), -1)
+            mutate_blocks(weight, N, steps, storage, mutate)
+        # Where a tile goes with the row, its weight's records would be looked for elsewhere.
+        keeps_tiles = tile_count(N - 1, storage) == tile_count(N, storage)
+        if mutate == "missing row" and (keeps_tiles or not has_records(storage)):
+            product_ = dataclasses.replace(
+                product_, constants=struct.pack("<4i", T, N - 1, steps, tiles)
+            )
+        elif mutate == "missing token":
+            product_ = dataclasses.replace(
+                product_, constants=struct.pack("<4i", T - 1, N, steps, tiles)
+            )
         for dispatch in (*before, product_):
             run_dispatch(dispatch, memory)
         made = memory["output"].view(np.float32).reshape(T, N)
@@ -189,11 +187,40 @@ def failures(storage: StorageType, mutate: str) -> int:
     return count
 
 
-def scale_codes(weight: Array, storage: StorageType) -> Array:
+def scale_codes(weight: Array, storage: BlockFormat) -> Array:
     """Those of the first block of each tile, as they lie in memory."""
-    assert isinstance(storage, BlockFormat)
     layout = BlockLayout(storage)
     return weight[:, layout.scale_codes_offset : layout.header_bytes]
+
+
+def mutated_scalars(stored: Array, shape: tuple[int, int], storage: DType, mutate: str) -> Array:
+    """A weight that packs to what the mutation would do to tiles."""
+    weight = stored.copy().reshape(-1).view(f"u{storage.block_bytes}").reshape(shape)
+    match mutate:
+        case "skipped block":
+            weight[:, -1] = 0
+        case "swapped scales":
+            weight[:2, 0] = weight[:2, 0][::-1]
+        case "wrong tail row":
+            weight[-1, 0] = weight[1 % len(weight), 0]
+    return weight
+
+
+def mutate_blocks(weight: Array, N: int, steps: int, storage: BlockFormat, mutate: str) -> None:
+    """The same to packed tiles of blocks, by tile."""
+    match mutate:
+        case "skipped block":
+            weight.reshape(len(weight), steps, -1)[:, -1] = 0
+        case "swapped scales":
+            weight[0, :4] = np.roll(weight[0, :4], 2)
+        case "swapped scale codes":
+            codes = scale_codes(weight, storage)
+            codes[0, :2] = np.roll(codes[0, :2], 1)
+        case "lost scale code bits":
+            scale_codes(weight, storage)[:] &= 0x3F
+        case "wrong tail row":
+            last = 2 * ((N - 1) % BLOCK_ROWS)
+            weight[-1, last : last + 2] = weight[0, 2:4]
 
 
 MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row", "missing token")

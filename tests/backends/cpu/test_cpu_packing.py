@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.cpu.packing_by_numpy import pack_by_numpy
 
-from crossinfer.backends.cpu.kernels import packing
-from crossinfer.backends.cpu.kernels.layout import BLOCK_ROWS, packed_size, tile_count
+from crossinfer.backends.cpu.kernels import narrow_layout, packing
+from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
+    has_records,
+    packed_size,
+    records_bytes,
+    tile_count,
+)
 from crossinfer.backends.cpu.kernels.packing import pack, unpack, unpack_scalars
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import (
@@ -74,10 +80,11 @@ def test_scalars_come_back(storage: DType, rows: int, columns: int, seed: int) -
 def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: StorageType) -> None:
     shape = 16 * 7 + 3, 512
     stored = random_stored(np.random.default_rng(0), storage, shape)
+    monkeypatch.setattr(narrow_layout, "_GROUP_BYTES", 1)
     whole = packed(stored, shape, storage)
     monkeypatch.setattr(packing, "_PIECE_BYTES", 1)  # a tile at a time
     pieces = list(pack(stored, shape, storage))
-    assert len(pieces) == tile_count(shape[0], storage)
+    assert len(pieces) == tile_count(shape[0], storage) + has_records(storage)
     assert np.concatenate(pieces).tobytes() == whole.tobytes()
     assert whole.size == packed_size(shape, storage)
 
@@ -85,7 +92,8 @@ def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: Storage
 @pytest.mark.parametrize("storage", [*BLOCK_FORMATS, *SCALARS], ids=lambda storage: storage.label)
 def test_memory_is_what_the_file_takes(storage: StorageType) -> None:
     shape = 100 * BLOCK_ROWS, 1024
-    assert packed_size(shape, storage) == storage.bytes_for(shape)
+    records = records_bytes(shape[0], storage)  # 12 bytes beside 65,536
+    assert packed_size(shape, storage) == storage.bytes_for(shape) + records
 
 
 def test_what_no_file_has_takes_its_codes_own_bits() -> None:

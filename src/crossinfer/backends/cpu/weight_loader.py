@@ -19,8 +19,18 @@ from crossinfer.aql.packets import BarrierAnd, KernelDispatch, encode_packets
 from crossinfer.aql.signals import Signals
 from crossinfer.backends.cpu.encode import memory_of
 from crossinfer.backends.cpu.kernel import CONSTANTS_OFFSET
-from crossinfer.backends.cpu.kernels.layout import tile_bytes, tile_count, tile_rows
-from crossinfer.backends.cpu.kernels.packing import pack_kernel, row_length
+from crossinfer.backends.cpu.kernels.layout import (
+    RECORD_BYTES,
+    tile_bytes,
+    tile_count,
+    tile_rows,
+)
+from crossinfer.backends.cpu.kernels.packing import (
+    pack_constants,
+    pack_kernel,
+    pack_workgroups,
+    piece_rows,
+)
 from crossinfer.backends.cpu.memory import address_of, allocate_zeroed, trim_heap
 from crossinfer.backends.cpu.queue import NativeQueue
 from crossinfer.backends.cpu.signal_pool import OwnedSignals
@@ -44,7 +54,7 @@ _LEAST_BATCH, _MOST_BATCH = 1 << 20, 16 << 20
 _ARGUMENTS = np.dtype(
     {
         "names": ["views", "constants"],
-        "formats": [(np.uint64, 3), (np.int32, 2)],
+        "formats": [(np.uint64, 4), (np.int32, 4)],
         "offsets": [0, CONSTANTS_OFFSET],
         "itemsize": CONSTANTS_OFFSET + 64,
     }
@@ -62,10 +72,11 @@ class _Piece:
     """Where the whole tensor goes."""
     target: int
     """The address of the first tile in it."""
+    records: int
+    """The address of the first tile's record, if there are records."""
     kernel: int
-    rows: int
-    length: int
-    tiles: int
+    constants: tuple[int, int, int, int]
+    workgroups: int
     label: str
     check: Callable[[], None]
 
@@ -84,12 +95,14 @@ class _Batch:
         self.data = [piece.data for piece in sorted(pieces, key=lambda piece: piece.source)]
         """Of all pieces, in the order of their addresses."""
         arguments["views"] = [
-            (piece.source, piece.target, bad + number * self.bad.itemsize)
+            (piece.source, piece.target, bad + number * self.bad.itemsize, piece.records)
             for number, piece in enumerate(pieces)
         ]
-        arguments["constants"] = [(piece.rows, piece.length) for piece in pieces]
+        arguments["constants"] = [piece.constants for piece in pieces]
         packets = [
-            KernelDispatch(piece.kernel, first + number * _ARGUMENTS.itemsize, (piece.tiles, 1, 1))
+            KernelDispatch(
+                piece.kernel, first + number * _ARGUMENTS.itemsize, (piece.workgroups, 1, 1)
+            )
             for number, piece in enumerate(pieces)
         ]
         end = BarrierAnd(barrier=True, completion_signal=signals.address(number))
@@ -164,22 +177,22 @@ class WeightLoader(Loader):
     ) -> None:
         rows, columns = math.prod(shape[:-1]), shape[-1]
         row_bytes, of_tile = storage.bytes_for((columns,)), tile_bytes(columns, storage)
-        rows_of_tile = tile_rows(storage)
-        step = max(1, _PIECE_BYTES // (row_bytes * rows_of_tile)) * rows_of_tile
-        kernel, length = self._kernel(storage), row_length(columns, storage)
+        step = piece_rows(columns, storage, _PIECE_BYTES)
+        kernel = self._kernel(storage)
         source, first = address_of(np.frombuffer(data, dtype=np.uint8)), address_of(target)
+        records = first + tile_count(rows, storage) * of_tile
         for start in range(0, rows, step):
             count = min(step, rows - start)
-            tile, tiles = start // rows_of_tile, tile_count(count, storage)
+            tile = start // tile_rows(storage)
             piece = _Piece(
                 data[start * row_bytes : (start + count) * row_bytes],
                 source + start * row_bytes,
                 target,
                 first + tile * of_tile,
+                records + tile * RECORD_BYTES,
                 kernel,
-                count,
-                length,
-                tiles,
+                pack_constants(count, columns, storage, tile),
+                pack_workgroups(count, columns, storage),
                 label,
                 check,
             )

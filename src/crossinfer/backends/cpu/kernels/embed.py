@@ -25,7 +25,10 @@ from crossinfer.backends.cpu.kernels.layout import (
     CHUNK_COLUMNS,
     SCALAR_ROWS,
     BlockLayout,
+    has_records,
 )
+from crossinfer.backends.cpu.kernels.narrow_layout import GROUP_COLUMNS
+from crossinfer.backends.cpu.kernels.narrow_tiles import Tile, wide
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.arithmetic import concatenate, minimum
@@ -55,7 +58,7 @@ def build_embed(target: Target, symbol: str, storage: StorageType, *, tiled: boo
                     elif isinstance(storage, BlockFormat):
                         _decode_row(k, table, number, H, BlockLayout(storage), goal)
                     else:
-                        _gather_row(k, table, number, H, storage, goal)
+                        _gather_row(k, table, number, V, H, storage, goal)
                 with otherwise:
                     for at in k.vectors(0, H, 16):
                         at.store(goal, k.constant(f32.x(16), math.nan))
@@ -68,13 +71,40 @@ def _copy_dense(k: KernelBuilder, source: Pointer, H: Value, goal: Pointer) -> N
 
 
 def _gather_row(
-    k: KernelBuilder, table: Pointer, number: Value, H: Value, storage: DType, goal: Pointer
+    k: KernelBuilder,
+    table: Pointer,
+    number: Value,
+    V: Value,
+    H: Value,
+    storage: DType,
+    goal: Pointer,
 ) -> None:
-    """A row of a tiled scalar table: one element a column."""
-    tile = number // SCALAR_ROWS * H * SCALAR_ROWS
-    source = table.cast(_SCALARS[storage]) + (tile + number % SCALAR_ROWS)
+    """A row of a tiled scalar table."""
+    element = _SCALARS[storage]
+    row = number % SCALAR_ROWS
+    if not has_records(storage):
+        tile = table + number // SCALAR_ROWS * H * (SCALAR_ROWS * element.size_in_bytes)
+        _gather_plain(k, tile.cast(element), row, H, goal)
+        return
+    found = Tile.find(k, table, V, H, number // SCALAR_ROWS)
+    with k.if_else(found.is_narrow) as (then, otherwise):
+        with then:
+            _gather_narrow(k, found, row, H, goal)
+        with otherwise:
+            _gather_plain(k, found.start.cast(element), row, H, goal)
+
+
+def _gather_plain(k: KernelBuilder, tile: Pointer, row: Value, H: Value, goal: Pointer) -> None:
     with k.range(0, H) as column:
-        goal[column] = source[column * SCALAR_ROWS].to(f32)
+        goal[column] = tile[column * SCALAR_ROWS + row].to(f32)
+
+
+def _gather_narrow(k: KernelBuilder, tile: Tile, row: Value, H: Value, goal: Pointer) -> None:
+    with k.range(0, H, GROUP_COLUMNS) as column:
+        numbers = [number for pair in tile.group(column, row, 1) for number in wide(pair)]
+        goal.store(column, concatenate(numbers) * tile.power)
+    with tile.each_exception() as (of_tile, column, value), k.if_(of_tile == row):
+        goal[column] = value
 
 
 def _decode_row(

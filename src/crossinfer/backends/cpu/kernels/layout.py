@@ -5,7 +5,8 @@ padded to whole tiles with zeros; its tiles follow one another, and in a tile th
 Every kernel that reads a weight (linear, embed) reads this one layout.
 
 Scalars, [tile][column][32 rows]: two vectors a column, so that a product with one token has two
-sums to add to in turns; with one, the additions take longer than reading does.
+sums to add to in turns; with one, the additions take longer than reading does. Tiles of 16-bit
+scalars may also lie in 12 bits a number, and have records behind them (see `narrow_layout`).
 
 Blocks, [tile][block] of 16 rows, each block of `block_bytes`:
 
@@ -35,7 +36,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
+from crossinfer.core.dtypes import DType
 from crossinfer.core.records import record
 from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
@@ -44,6 +47,8 @@ BLOCK_ROWS = 16
 """Of a tile of blocks."""
 SCALAR_ROWS = 32
 """Of a tile of scalars."""
+RECORD_BYTES = 12
+"""Of what there is to know about a tile of 16-bit scalars."""
 CHUNK_COLUMNS = 32
 VECTORS = CHUNK_COLUMNS // 4
 """Code vectors in a chunk: four columns in each."""
@@ -178,6 +183,11 @@ class BlockLayout:
         return self.header_bytes + self.chunks * self.chunk_bytes
 
 
+def has_records(storage: StorageType) -> TypeGuard[DType]:
+    """Whether a weight's tiles have records behind them."""
+    return storage in (DType.F16, DType.BF16)
+
+
 def tile_rows(storage: StorageType) -> int:
     """Rows of a tile."""
     return BLOCK_ROWS if isinstance(storage, BlockFormat) else SCALAR_ROWS
@@ -202,4 +212,11 @@ def _block_bytes(storage: BlockFormat) -> int:
 
 def packed_size(shape: Sequence[int], storage: StorageType) -> int:
     """Bytes that a weight takes in memory; all dimensions but the last are rows."""
-    return tile_count(math.prod(shape[:-1]), storage) * tile_bytes(shape[-1], storage)
+    rows = math.prod(shape[:-1])
+    of_tiles = tile_count(rows, storage) * tile_bytes(shape[-1], storage)
+    return of_tiles + records_bytes(rows, storage)
+
+
+def records_bytes(rows: int, storage: StorageType) -> int:
+    """Bytes of the records of so many rows."""
+    return tile_count(rows, storage) * RECORD_BYTES if has_records(storage) else 0

@@ -62,9 +62,9 @@ def _build(
     if isinstance(storage, BlockFormat):
         product = BlockProduct.of(k, storage, tokens, steps)
     elif target.has("avx512bf16"):
-        product = ShortProduct(k, storage, tokens, steps)
+        product = ShortProduct(k, storage, tokens, N, steps)
     else:
-        product = ScalarProduct(k, storage, tokens, steps)
+        product = ScalarProduct(k, storage, tokens, N, steps)
     epilogue = Epilogue(dict(zip(optional, others, strict=True)), output, N)
     of_tile = tile_rows(storage)
     # One token: so many sums that an addition need not wait for the one before it.

@@ -2,7 +2,7 @@
 
 Blocks: a 32-bit word of a file's plane is four columns of one row, and so is a word of a tile, so
 that shifting and masking words is all that it takes. Scalars: 16 rows of 16 columns are transposed
-in registers.
+in registers; those of 16 bits have a packer of their own, `pack_narrow`.
 
 Views: rows u8 (read), tiles u8 (written), u32 [1] that becomes 1 if a number is NaN or infinite: of
 blocks, a scale or a minimum (see `formats.finite`). Constants: rows, blocks or columns of a row.
@@ -35,7 +35,7 @@ from crossinfer.jit.variable import Variable
 
 _SIGN_OF_HALF = 0x8000
 _CACHE_LINE = 64
-_SQUARE = 16
+SQUARE = 16
 """Rows and columns of scalars that are transposed in registers."""
 
 
@@ -43,13 +43,13 @@ def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
     k = KernelBuilder(symbol, target)
     rows, tiles, bad = k.views(u8, u8, u32)
     N, length = k.constants(i32, i32)
-    finite = _Finite(k, storage)
+    finite = Finite(k, storage)
     with k.workgroups() as tile:
-        source = _Rows(rows, tile * tile_rows(storage), N, length * storage.block_bytes)
+        source = Rows(rows, tile * tile_rows(storage), N, length * storage.block_bytes)
         if isinstance(storage, BlockFormat):
             layout = BlockLayout(storage)
             sizes = BLOCK_ROWS * storage.block_bytes, layout.block_bytes
-            following = _NextTile(rows, tiles, (tile + 1) * length, sizes)
+            following = NextTile(rows, tiles, (tile + 1) * length, sizes)
             goal = tiles + tile * length * layout.block_bytes
             with k.range(0, length) as block:
                 following.fetch(block)
@@ -59,15 +59,15 @@ def build_pack(symbol: str, target: Target, storage: StorageType) -> str:
                     _BlockOfRow(layout, words, start, row, finite).pack()
         else:
             size = SCALAR_ROWS * storage.block_bytes
-            following = _NextTile(rows, tiles, (tile + 1) * length, (size, size))
+            following = NextTile(rows, tiles, (tile + 1) * length, (size, size))
             goal = tiles + tile * length * size
-            _transpose(k, source, storage, length, goal, finite, following)
+            transpose_scalars(k, source, storage, length, goal, finite, following)
     with k.if_(finite.failed()):
         bad[0] = 1
     return k.finish()
 
 
-class _NextTile:
+class NextTile:
     """Has a share of the next tile fetched while this one is packed, on both sides.
 
     A tile's rows follow one another in the file, but are read side by side, some columns of each at
@@ -88,7 +88,7 @@ class _NextTile:
                 prefetch((self._first + at) * size + line)
 
 
-class _Finite:
+class Finite:
     """Whether all numbers looked at were finite.
 
     To a number's exponent, one of its last place is added: where the exponent is all ones, that
@@ -102,7 +102,7 @@ class _Finite:
         element = Type("u", bits)
         self._sign = 1 << (bits - 1)
         self._scalar: Variable = k.variable(element)
-        self._vector: Variable = k.variable(element.x(_SQUARE))
+        self._vector: Variable = k.variable(element.x(SQUARE))
 
     def see(self, numbers: Value) -> None:
         """Numbers of the storage (of blocks: float16) as unsigned integers."""
@@ -123,7 +123,7 @@ _EXPONENTS = {
 }
 
 
-class _Rows:
+class Rows:
     """The rows of a tile in the file. `first` is the number of the tile's first row."""
 
     def __init__(self, rows: Pointer, first: Value, count: Value, row_bytes: Value) -> None:
@@ -156,7 +156,7 @@ class _BlockOfRow:
     """One block of one row, on its way into its lane of a tile's block."""
 
     def __init__(
-        self, layout: BlockLayout, source: _Bytes, goal: Pointer, row: Value, finite: _Finite
+        self, layout: BlockLayout, source: _Bytes, goal: Pointer, row: Value, finite: Finite
     ) -> None:
         self._finite = finite
         self._layout = layout
@@ -255,25 +255,25 @@ def _spread_bits(word: Value) -> Value:
     return made
 
 
-def _transpose(
+def transpose_scalars(
     k: KernelBuilder,
-    source: _Rows,
+    source: Rows,
     storage: DType,
     columns: Value,
     goal: Pointer,
-    finite: _Finite,
-    following: _NextTile,
+    finite: Finite,
+    following: NextTile,
 ) -> None:
     """Scalars: element [row][column] to [column][row]."""
     element = {2: u16, 4: u32}[storage.block_bytes]
     size, out = storage.block_bytes, goal.cast(element)
-    whole = columns - columns % _SQUARE
-    with k.range(0, whole, _SQUARE) as start:
-        following.fetch(start, _SQUARE)
-        with k.range(0, SCALAR_ROWS, _SQUARE) as row:
+    whole = columns - columns % SQUARE
+    with k.range(0, whole, SQUARE) as start:
+        following.fetch(start, SQUARE)
+        with k.range(0, SCALAR_ROWS, SQUARE) as row:
             vectors = [
-                source.row(row + number, start * size).load(0, element, _SQUARE)
-                for number in range(_SQUARE)
+                source.row(row + number, start * size).load(0, element, SQUARE)
+                for number in range(SQUARE)
             ]
             for vector in vectors:
                 finite.see(vector)

@@ -14,20 +14,27 @@ from crossinfer.backends.cpu.kernel import CpuKernel
 from crossinfer.backends.cpu.kernels.layout import (
     BLOCK_ROWS,
     HALVES,
+    RECORD_BYTES,
     SCALAR_ROWS,
     VECTORS,
     BlockLayout,
+    has_records,
+    records_bytes,
     tile_bytes,
     tile_count,
     tile_rows,
 )
+from crossinfer.backends.cpu.kernels.narrow_layout import RECORD, group_tiles
+from crossinfer.backends.cpu.kernels.unpack_narrow import unpack_tile
 from crossinfer.backends.cpu.library import generator, kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.core.records import entity
+from crossinfer.core.shapes import ceil_div
 from crossinfer.formats.blocks import BlockFormat, StorageType
 from crossinfer.jit.target import host_target
 
 _build_pack = generator("pack_tiles", "build_pack")
+_build_pack_narrow = generator("pack_narrow", "build_pack_narrow")
 # Bytes packed at once: what a core's second-level cache holds together with its result.
 _PIECE_BYTES = 1 << 19
 
@@ -42,20 +49,45 @@ def pack(
     rows, columns = math.prod(shape[:-1]), shape[-1]
     row_bytes = storage.bytes_for((columns,))
     raw = np.frombuffer(data, dtype=np.uint8).reshape(rows, row_bytes)
-    of_tile = tile_rows(storage)
-    step = max(1, _PIECE_BYTES // (row_bytes * of_tile)) * of_tile
-    length = row_length(columns, storage)
+    step = piece_rows(columns, storage, _PIECE_BYTES)
     run = _packer(storage)
     bad = np.zeros(1, dtype=np.uint32)  # whoever packs in this way has looked already
+    records = np.zeros(records_bytes(rows, storage), dtype=np.uint8)
     for start in range(0, rows, step):
-        part = raw[start : start + step]
-        tiles = tile_count(len(part), storage)
-        packed = np.empty(tiles * tile_bytes(columns, storage), dtype=np.uint8)
-        constants = struct.pack("<2i", len(part), length)
-        views = (part.ctypes.data, packed.ctypes.data, bad.ctypes.data)
-        addresses = struct.pack("<8Q", *views, *[0] * 5)
-        run(addresses + constants, 0, tiles, 0)
+        part, tile = raw[start : start + step], start // tile_rows(storage)
+        packed = np.zeros(
+            tile_count(len(part), storage) * tile_bytes(columns, storage), dtype=np.uint8
+        )
+        constants = struct.pack("<4i", *pack_constants(len(part), columns, storage, tile))
+        of_tile = records.ctypes.data + tile * RECORD_BYTES
+        views = (part.ctypes.data, packed.ctypes.data, bad.ctypes.data, of_tile)
+        addresses = struct.pack("<8Q", *views, *[0] * 4)
+        run(addresses + constants, 0, pack_workgroups(len(part), columns, storage), 0)
         yield packed
+    if records.size:
+        yield records
+
+
+def piece_rows(columns: int, storage: StorageType, piece_bytes: int) -> int:
+    """Rows of about so many bytes in a file, which pack apart from those around them."""
+    rows = tile_rows(storage) * (group_tiles(columns) if has_records(storage) else 1)
+    return max(1, piece_bytes // (storage.bytes_for((columns,)) * rows)) * rows
+
+
+def pack_workgroups(rows: int, columns: int, storage: StorageType) -> int:
+    """Of a dispatch of the kernel over so many rows."""
+    tiles = tile_count(rows, storage)
+    return ceil_div(tiles, group_tiles(columns)) if has_records(storage) else tiles
+
+
+def pack_constants(
+    rows: int, columns: int, storage: StorageType, tile: int
+) -> tuple[int, int, int, int]:
+    """The kernel's constants for rows that start with a weight's tile `tile`.
+
+    The last two are for storages with records.
+    """
+    return rows, row_length(columns, storage), tile, group_tiles(columns)
 
 
 def row_length(columns: int, storage: StorageType) -> int:
@@ -73,10 +105,11 @@ def _packer(storage: StorageType) -> Callable[[bytes, int, int, int], None]:
 def pack_kernel(storage: StorageType) -> CpuKernel:
     """The kernel for this machine (see `pack_tiles`). Raises KernelUnsupported."""
     symbol = f"pack_{storage.label}"
+    build = _build_pack_narrow if has_records(storage) else _build_pack
     kernel = kernel_library(host_target()).get(
         symbol.replace("_", ".", 1),
         symbol,
-        lambda target: _build_pack(symbol, target, storage),
+        lambda target: build(symbol, target, storage),
     )
     assert isinstance(kernel.handle, CpuKernel)
     return kernel.handle
@@ -144,7 +177,12 @@ def _scale_code(blocks: Array, layout: BlockLayout, number: int) -> Array:
 
 def unpack_scalars(packed: Array, shape: Sequence[int], storage: DType) -> Array:
     """The elements of a packed weight as they were stored, uint8 [N, bytes of a row]."""
-    rows = math.prod(shape[:-1])
-    elements = packed.view(f"u{storage.block_bytes}").reshape(-1, shape[-1], SCALAR_ROWS)
-    by_rows = elements.transpose(0, 2, 1).reshape(-1, shape[-1])[:rows]
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    tiles, size = tile_count(rows, storage), tile_bytes(columns, storage)
+    if has_records(storage):
+        records = packed[tiles * size :].view(RECORD)[:tiles]
+        elements = np.stack([unpack_tile(packed, record, columns, storage) for record in records])
+    else:
+        elements = packed.view(f"u{storage.block_bytes}").reshape(-1, columns, SCALAR_ROWS)
+    by_rows = elements.transpose(0, 2, 1).reshape(-1, columns)[:rows]
     return np.ascontiguousarray(by_rows).view(np.uint8)

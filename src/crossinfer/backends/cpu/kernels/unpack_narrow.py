@@ -1,0 +1,52 @@
+"""The numbers of a tile of 16-bit scalars, by NumPy (see `narrow_layout`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crossinfer.backends.cpu.kernels.layout import SCALAR_ROWS, tile_bytes
+from crossinfer.backends.cpu.kernels.narrow_layout import (
+    BIAS,
+    COLUMN_BYTES,
+    EXCEPTION_BYTES,
+    EXPONENT,
+    FIELDS,
+    GROUP_COLUMNS,
+    GROUP_WORDS,
+    LOWER_MANTISSA,
+    PLAIN,
+    SIGN,
+    START_BYTES,
+    UPPER_MANTISSA,
+)
+from crossinfer.core.dtypes import Array, DType, encode_scalars
+
+
+def unpack_tile(packed: Array, record: Any, columns: int, storage: DType) -> Array:
+    """The bits of a tile's numbers as they were stored, uint16 [columns, 32].
+
+    `packed` is the whole weight, `record` the tile's (`narrow_layout.RECORD`).
+    """
+    start = int(record["start"]) * START_BYTES
+    if record["exceptions"] == PLAIN:
+        end = start + tile_bytes(columns, storage)
+        return packed[start:end].view(np.uint16).reshape(columns, SCALAR_ROWS)
+    end = start + columns * COLUMN_BYTES
+    words = packed[start:end].view(np.uint32).reshape(-1, GROUP_WORDS, SCALAR_ROWS)
+    values = _pairs(words).view(np.uint16).reshape(-1, GROUP_COLUMNS // 2, SCALAR_ROWS, 2)
+    by_column = values.transpose(0, 1, 3, 2).reshape(columns, SCALAR_ROWS)
+    numbers = (by_column.astype(np.uint32) << 16).view(np.float32) * record["power"]
+    size = int(record["exceptions"]) * EXCEPTION_BYTES
+    exceptions = packed[end : end + size].view(np.uint32).reshape(-1, 2)
+    numbers.reshape(-1)[exceptions[:, 0]] = exceptions[:, 1].view(np.float32)
+    return encode_scalars(numbers, storage).view(np.uint16)
+
+
+def _pairs(words: Array) -> Array:
+    """Words [groups, 3, 32] to pairs of bfloat16 [groups, 4, 32]."""
+    a, b, c = words.transpose(1, 0, 2)
+    last = ((a >> 4) & EXPONENT) | ((b >> 8) & UPPER_MANTISSA)
+    last |= ((c >> 11) & LOWER_MANTISSA) | ((c << 1) & SIGN)
+    return (np.stack([a, b, c, last], axis=1) & FIELDS) | BIAS
