@@ -17,7 +17,6 @@ from crossinfer.core.progress import no_progress
 from crossinfer.engine.llm import LLM
 from crossinfer.hal.limits import ReadProbe
 from crossinfer.hal.timer import TimedKernel
-from crossinfer.plan.work import count_work
 
 BENCH = ["bench", "--prompt-tokens", "20", "--generate", "4", "--repeat", "2"]
 TIMELINE = [
@@ -117,7 +116,7 @@ def test_the_share_of_reading_is_that_of_the_same_moment(
         assert share.read_gb_s == 200 / 1e9  # between what was read before and after
         assert share.read_share > 0
         assert probe.is_closed
-        work = count_work(llm.plan).decode_bytes(24.5)
+        work = llm.count_work().decode_bytes(24.5)
         assert share.read_share > work / 200  # a tiny model decodes more than one token a second
 
 
@@ -129,7 +128,7 @@ def test_the_end_of_the_context_is_told_from_its_start_by_the_bytes(
         monkeypatch.setattr(llm.plan.devices[0], "read_probe", lambda: probe)
         end = Benchmark(llm, 20, 4, no_progress).at_end(1)
         assert probe.is_closed
-        work = count_work(llm.plan)
+        work = llm.count_work()
         further = work.decode_bytes(128 - 17 + 8.5) - work.decode_bytes(16 + 8.5)
         assert further == 95 * work.position_bytes
         assert end.expected_tokens_per_s is not None

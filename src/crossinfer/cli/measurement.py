@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossinfer.core.errors import RequestError
-from crossinfer.plan.work import count_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +166,7 @@ class Benchmark:
         share: ReadShare | None,
     ) -> Efficiency:
         """`limits` as measured before and after the speeds: the higher peak counts."""
-        work = count_work(self._llm.plan)
+        work = self._llm.count_work()
         peaks = [
             peak
             for measured in limits
@@ -225,7 +224,7 @@ class Benchmark:
 
     def _short_bytes(self, prompt_tokens: int) -> float:
         """Of a token in the middle of a short answer."""
-        work = count_work(self._llm.plan)
+        work = self._llm.count_work()
         return work.decode_bytes(prompt_tokens + _SHORT_ANSWER / 2)
 
     def _answer(self, prompt: list[int], tokens: int) -> Generation:

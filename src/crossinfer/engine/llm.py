@@ -43,6 +43,7 @@ from crossinfer.text.stops import StopFilter
 
 if TYPE_CHECKING:
     from crossinfer.engine.slices import SliceGate, SliceResult
+    from crossinfer.plan.work import Work
 
 DEFAULT_MAX_TOKENS = 512
 
@@ -325,6 +326,10 @@ class LLM:
     def plan(self) -> Plan:
         """The plan of the step that ran last."""
         return self._runner.plan
+
+    def count_work(self) -> Work:
+        """What a step has to do at least, in bytes and operations, once the weights are there."""
+        return self._runner.current.count_work()
 
     @property
     def placement(self) -> str | None:

@@ -30,6 +30,7 @@ from crossinfer.plan.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from crossinfer.engine.slices import SliceGate
+    from crossinfer.plan.work import Work
 
 # Recorded buckets kept at once; each holds activation memory.
 _MAX_RECORDED = 16
@@ -182,6 +183,12 @@ class StepRunner:
             raw = recorded.download("logits", rows)
             logits = np.frombuffer(raw, np.float32).reshape(rows, -1)
         return StepResult(argmax, logits, kernels)
+
+    def count_work(self) -> Work:
+        """What a step has to do, with the weights as they lie on the devices."""
+        from crossinfer.plan.work import count_work  # few ask
+
+        return count_work(self._plan, self._residents.buffers)
 
     def memory(self) -> dict[str, int]:
         """Bytes on the devices: `weights` (tables, the slots of streamed layers, and what is still

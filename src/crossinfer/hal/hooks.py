@@ -148,6 +148,14 @@ class DeviceHooks(abc.ABC):
         del role
         return dtype.bytes_for(shape)
 
+    def bytes_read(self, weight: Buffer, shape: Sequence[int], dtype: StorageType) -> int:
+        """Bytes of a weight that its products read, once its contents are there.
+
+        All of it, unless the device keeps what the contents allow in fewer.
+        """
+        del shape, dtype
+        return weight.size_in_bytes
+
     def _pack(
         self, data: Data, shape: Sequence[int], dtype: StorageType, role: Role
     ) -> Iterator[Data]:

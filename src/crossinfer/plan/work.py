@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from crossinfer.core.records import record
 from crossinfer.formats.activations import SHORT, ActivationBlocks
 from crossinfer.graph.graph import Node, Source, Tensor
 from crossinfer.graph.ops.attention import Attention
 from crossinfer.graph.ops.embed import Embed
 from crossinfer.graph.ops.rope_attention import RopeAttention
-from crossinfer.hal.buffer import Role
+from crossinfer.hal.buffer import Buffer, Role
 from crossinfer.hal.kernel import Lowering
 from crossinfer.hal.limits import Products
 from crossinfer.plan.placement import packed_bytes
@@ -22,7 +24,7 @@ class Work:
     """
 
     weight_bytes: int
-    """Read once in a step, as the devices keep them."""
+    """Read once in a step, as the devices keep them (see `Device.bytes_read`)."""
     row_operations: int
     """For each row of a step, the head left out."""
     head_operations: int
@@ -44,18 +46,29 @@ class Work:
         return self.weight_bytes + positions * self.position_bytes
 
 
-def count_work(plan: Plan) -> Work:
-    """The work of a plan's steps; what depends on rows is counted for one."""
+def count_work(plan: Plan, weights: Mapping[tuple[str, int], Buffer] | None = None) -> Work:
+    """The work of a plan's steps; what depends on rows is counted for one.
+
+    `weights` are those on the devices, by name and the device's number: sizes may depend on
+    contents. Without, they count as what is allocated for them.
+    """
+    present = weights or {}
     products = dict.fromkeys(Products, 0)
     head = pair_operations = position_bytes = weight_bytes = 0
     results = set(plan.graph.outputs.values())
     for segment in plan.segments:
         device = plan.devices[segment.device]
         for step in segment.steps:
-            weights = _matrices(step.node)
-            operations = sum(2 * tensor.type.shape[0] * tensor.type.shape[1] for tensor in weights)
+            matrices = _matrices(step.node)
+            operations = sum(2 * tensor.type.shape[0] * tensor.type.shape[1] for tensor in matrices)
             products[_products(step.lowering)] += operations
-            weight_bytes += sum(packed_bytes(tensor, device) for tensor in weights)
+            for tensor in matrices:
+                buffer = present.get((tensor.name, segment.device))
+                if buffer is None:
+                    weight_bytes += packed_bytes(tensor, device)
+                else:
+                    kind = tensor.type
+                    weight_bytes += device.bytes_read(buffer, kind.shape, kind.storage)
             if not results.isdisjoint(step.node.outputs.values()):
                 head += operations
             if isinstance(step.node.op, Attention | RopeAttention):

@@ -18,6 +18,7 @@ from crossinfer.backends.cpu.encode import (
 from crossinfer.backends.cpu.fence import CpuFence
 from crossinfer.backends.cpu.identity import driver_version, model_name
 from crossinfer.backends.cpu.kernels import layout, packing
+from crossinfer.backends.cpu.kernels.unpack_narrow import tile_sizes
 from crossinfer.backends.cpu.library import kernel_code
 from crossinfer.backends.cpu.lowering import lower
 from crossinfer.backends.cpu.memory import Slabs, allocate, allocate_sparse
@@ -102,6 +103,11 @@ class CpuDevice(Device):
         if role is Role.WEIGHT:
             return layout.packed_size(shape, dtype)
         return super().packed_size(shape, dtype, role)
+
+    def bytes_read(self, weight: Buffer, shape: Sequence[int], dtype: StorageType) -> int:
+        if layout.has_records(dtype):
+            return sum(tile_sizes(memory_of(weight), shape, dtype).tolist())
+        return super().bytes_read(weight, shape, dtype)
 
     def loader(self) -> Loader:
         self.check_usable()

@@ -1,12 +1,19 @@
-"""The numbers of a tile of 16-bit scalars, by NumPy (see `narrow_layout`)."""
+"""The numbers and sizes of tiles of 16-bit scalars, by NumPy (see `narrow_layout`)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from crossinfer.backends.cpu.kernels.layout import SCALAR_ROWS, tile_bytes
+from crossinfer.backends.cpu.kernels.layout import (
+    RECORD_BYTES,
+    SCALAR_ROWS,
+    tile_bytes,
+    tile_count,
+)
 from crossinfer.backends.cpu.kernels.narrow_layout import (
     BIAS,
     COLUMN_BYTES,
@@ -17,11 +24,23 @@ from crossinfer.backends.cpu.kernels.narrow_layout import (
     GROUP_WORDS,
     LOWER_MANTISSA,
     PLAIN,
+    RECORD,
     SIGN,
     START_BYTES,
     UPPER_MANTISSA,
 )
 from crossinfer.core.dtypes import Array, DType, encode_scalars
+
+
+def tile_sizes(packed: Array, shape: Sequence[int], storage: DType) -> Array:
+    """Bytes of each tile of a packed weight and of its record, int64 [tiles]."""
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    tiles, plain = tile_count(rows, storage), tile_bytes(columns, storage)
+    records = packed[tiles * plain : tiles * (plain + RECORD_BYTES)].view(RECORD)
+    exceptions = records["exceptions"].astype(np.int64)
+    narrow = columns * COLUMN_BYTES + exceptions * EXCEPTION_BYTES
+    sizes: Array = np.where(exceptions == PLAIN, plain, narrow) + RECORD_BYTES
+    return sizes
 
 
 def unpack_tile(packed: Array, record: Any, columns: int, storage: DType) -> Array:
