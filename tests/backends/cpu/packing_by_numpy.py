@@ -18,10 +18,11 @@ from crossinfer.backends.cpu.kernels.layout import (
     tile_rows,
 )
 from crossinfer.core.dtypes import Array, DType
-from crossinfer.formats.blocks import Plane, StorageType, unpack_scale_codes
+from crossinfer.formats.blocks import BlockFormat, Plane, StorageType, unpack_scale_codes
 from crossinfer.formats.words import plane_word, spread_bits
 
 _SIGN = 0x8000
+_SCALE_CODE_BITS = {"q2_k": 4, "q3_k": 6, "q4_k": 6, "q5_k": 6, "q6_k": 8, "q8_32": 6}
 
 
 def pack_by_numpy(raw: Array, shape: Sequence[int], storage: StorageType) -> Array:
@@ -49,9 +50,10 @@ def _pack_rows(rows: Array, storage: StorageType) -> Array:
         flip = np.uint16(_SIGN if layout.two_level else 0)
         offsets = _halves(blocks, storage.min_offset) ^ flip
         packed[..., HALVES : 2 * HALVES].view(np.uint16)[...] = offsets
-    chunks = packed[..., layout.header_bytes :].reshape(tiles, count, layout.chunks, -1)
     if layout.two_level:
-        _pack_scale_codes(chunks, blocks, layout)
+        codes = _pack_scale_codes(blocks, layout.storage)
+        packed[..., layout.header_bytes - codes.shape[2] : layout.header_bytes] = codes
+    chunks = packed[..., layout.header_bytes :].reshape(tiles, count, layout.chunks, -1)
     for plane in layout.planes:
         _pack_plane(chunks, blocks, layout, plane)
     return packed
@@ -63,15 +65,23 @@ def _halves(blocks: Array, offset: int) -> Array:
     return words[..., 0].transpose(0, 2, 1)
 
 
-def _pack_scale_codes(chunks: Array, blocks: Array, layout: BlockLayout) -> None:
+def _pack_scale_codes(blocks: Array, storage: BlockFormat) -> Array:
+    """A block's scale and offset codes, uint8 [tiles, blocks, bytes]."""
     tiles, _, count, size = blocks.shape
-    codes = unpack_scale_codes(blocks.reshape(-1, size), layout.storage)
-    codes = codes.reshape(tiles, BLOCK_ROWS, count, -1, layout.chunks, layout.groups)
-    assert layout.storage.super_scales is not None
-    codes[:, :, :, 0] -= np.uint8(layout.storage.super_scales.zero)  # wraps: two's complement
-    size = codes.shape[3] * layout.groups * BLOCK_ROWS
-    target = chunks[..., :size].reshape(tiles, count, layout.chunks, -1, layout.groups, BLOCK_ROWS)
-    target[...] = codes.transpose(0, 2, 4, 3, 5, 1)
+    codes = unpack_scale_codes(blocks.reshape(-1, size), storage)
+    assert storage.super_scales is not None
+    if storage.super_scales.signed:
+        codes ^= np.uint8(0x80)  # as the file has them
+    codes = codes.reshape(tiles, BLOCK_ROWS, count, -1).transpose(0, 2, 3, 1)
+    match _SCALE_CODE_BITS[storage.label]:
+        case 4:
+            low, high = np.split(codes, 2, axis=2)
+            codes = low | (high << 4)
+        case 6:
+            *three, last = np.split(codes, 4, axis=2)
+            above = [(last << 6), (last << 4) & 0xC0, (last << 2) & 0xC0]
+            codes = np.concatenate([q | top for q, top in zip(three, above, strict=True)], axis=2)
+    return codes.reshape(tiles, count, -1)
 
 
 def _pack_plane(chunks: Array, blocks: Array, layout: BlockLayout, plane: CodePlane) -> None:

@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 from tests.jit.runnable_targets import runnable_targets
 
-from crossinfer.backends.cpu.kernels.layout import BLOCK_ROWS, has_records, tile_count
+from crossinfer.backends.cpu.kernels.layout import (
+    BLOCK_ROWS,
+    BlockLayout,
+    has_records,
+    tile_count,
+)
 from crossinfer.backends.cpu.kernels.linear import lower_linear
 from crossinfer.backends.cpu.library import kernel_library
 from crossinfer.core.dtypes import Array, DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q8_0, BlockFormat, StorageType
+from crossinfer.formats.table_formats import Q8_32
 from crossinfer.graph.op import float32
 from crossinfer.graph.tolerance import Tolerance, row_error
 from crossinfer.hal.buffer import Role
@@ -28,7 +34,9 @@ from crossinfer.verify.case import Case
 from crossinfer.verify.cases import cases_of
 from crossinfer.verify.data import random_stored
 
-STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCK_FORMATS]
+BLOCKS = [*BLOCK_FORMATS, Q8_32]
+STORAGES = [DType.F32, DType.F16, DType.BF16, *BLOCKS]
+TWO_LEVELS = [storage for storage in BLOCKS if storage.super_scales is not None]
 TARGETS = runnable_targets()
 
 
@@ -159,7 +167,8 @@ def failures(storage: StorageType, mutate: str) -> int:
         memory["output"] = guarded(operands["output"].storage.bytes_for((T, N)))
         memory |= {name: guarded(size) for name, size in lowering.scratch.items()}
         if isinstance(storage, BlockFormat):
-            mutate_blocks(memory["weight"].reshape(tile_count(N, storage), -1), N, steps, mutate)
+            weight = memory["weight"].reshape(tile_count(N, storage), -1)
+            mutate_blocks(weight, N, steps, storage, mutate)
         # Where a tile goes with the row, its weight's records would be looked for elsewhere.
         keeps_tiles = tile_count(N - 1, storage) == tile_count(N, storage)
         if mutate == "missing row" and (keeps_tiles or not has_records(storage)):
@@ -191,16 +200,27 @@ def mutated_scalars(stored: Array, shape: tuple[int, int], storage: DType, mutat
     return weight
 
 
-def mutate_blocks(weight: Array, N: int, steps: int, mutate: str) -> None:
+def mutate_blocks(weight: Array, N: int, steps: int, storage: BlockFormat, mutate: str) -> None:
     """The same to packed tiles of blocks, by tile."""
     match mutate:
         case "skipped block":
             weight.reshape(len(weight), steps, -1)[:, -1] = 0
         case "swapped scales":
             weight[0, :4] = np.roll(weight[0, :4], 2)
+        case "swapped scale codes":
+            codes = scale_codes(weight, storage)
+            codes[0, :2] = np.roll(codes[0, :2], 1)
+        case "lost scale code bits":
+            scale_codes(weight, storage)[:] &= 0x3F
         case "wrong tail row":
             last = 2 * ((N - 1) % BLOCK_ROWS)
             weight[-1, last : last + 2] = weight[0, 2:4]
+
+
+def scale_codes(weight: Array, storage: BlockFormat) -> Array:
+    """Those of the first block of each tile, as they lie in memory."""
+    layout = BlockLayout(storage)
+    return weight[:, layout.scale_codes_offset : layout.header_bytes]
 
 
 MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row", "missing token")
@@ -210,6 +230,12 @@ MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row",
 @pytest.mark.parametrize("storage", STORAGES, ids=label)
 def test_wrong_kernels_fail(storage: StorageType, mutation: str) -> None:
     assert failures(storage, "nothing") == 0
+    assert failures(storage, mutation) > len(cases_of(f"linear[{storage.label}]")) // 2
+
+
+@pytest.mark.parametrize("mutation", ["swapped scale codes", "lost scale code bits"])
+@pytest.mark.parametrize("storage", TWO_LEVELS, ids=label)
+def test_wrong_scale_codes_fail(storage: BlockFormat, mutation: str) -> None:
     assert failures(storage, mutation) > len(cases_of(f"linear[{storage.label}]")) // 2
 
 

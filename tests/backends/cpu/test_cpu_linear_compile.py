@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from tests.jit.object_symbols import undefined_symbols
 
 from crossinfer.backends.cpu.kernels.activation_tile import activation_tile
 from crossinfer.backends.cpu.kernels.activations import build_arrange, build_quantize
 from crossinfer.backends.cpu.kernels.linear import OPTIONAL, tokens_at_once
-from crossinfer.backends.cpu.kernels.linear_kernel import build_linear
+from crossinfer.backends.cpu.kernels.linear_kernel import build_gated_linear, build_linear
 from crossinfer.core.dtypes import DType
 from crossinfer.formats.blocks import BLOCK_FORMATS, Q4_0, Q4_K, Q6_K, Q8_0, BlockFormat
 from crossinfer.jit.compile import compile_assembly, compile_object
@@ -61,6 +62,16 @@ def test_objects_are_made_for_other_machines(target: Target) -> None:
 def test_no_kernel_calls_a_library(target: Target) -> None:
     for symbol, ir in kernels(target).items():
         assert not _CALL.search(compile_assembly(ir, target)), symbol
+
+
+@pytest.mark.parametrize("target", X86_TARGETS, ids=lambda target: target.name)
+def test_the_largest_kernels_keep_to_a_page_of_stack(target: Target) -> None:
+    """More would call __chkstk on Windows."""
+    windows = target.for_triple(WINDOWS_X86)
+    for storage in BLOCK_FORMATS:
+        ir = build_gated_linear("kernel", windows, storage, tokens_at_once(512, target), ())
+        symbols = undefined_symbols(compile_object(ir, windows)) - {"_fltused"}
+        assert not symbols, f"{storage.label} needs {symbols}"
 
 
 @pytest.mark.parametrize("storage", [Q4_0, Q8_0, Q4_K, Q6_K], ids=lambda storage: storage.label)

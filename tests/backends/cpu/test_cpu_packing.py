@@ -34,7 +34,7 @@ def packed(stored: Array, shape: tuple[int, int], storage: StorageType) -> Array
     return np.concatenate(list(pack(stored, shape, storage)))
 
 
-@pytest.mark.parametrize("storage", BLOCK_FORMATS, ids=lambda storage: storage.label)
+@pytest.mark.parametrize("storage", [*BLOCK_FORMATS, Q8_32], ids=lambda storage: storage.label)
 @given(rows=st.integers(1, 50), blocks=st.integers(1, 3), seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
 def test_codes_and_scales_come_back(
@@ -89,9 +89,17 @@ def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: Storage
 
 
 @pytest.mark.parametrize("storage", [*BLOCK_FORMATS, *SCALARS], ids=lambda storage: storage.label)
-def test_memory_stays_near_the_size_of_the_file(storage: StorageType) -> None:
+def test_memory_is_what_the_file_takes(storage: StorageType) -> None:
     shape = 100 * BLOCK_ROWS, 1024
-    assert packed_size(shape, storage) <= 1.2 * storage.bytes_for(shape)
+    assert packed_size(shape, storage) == storage.bytes_for(shape)
+
+
+def test_what_no_file_has_takes_its_codes_own_bits() -> None:
+    """Q8_32 has a byte for each scale code of 6 bits."""
+    columns = 1024
+    saved = columns // Q8_32.block_elements * Q8_32.groups * 2 // 8
+    shape = 100 * BLOCK_ROWS, columns
+    assert packed_size(shape, Q8_32) == Q8_32.bytes_for(shape) - shape[0] * saved
 
 
 @pytest.mark.parametrize("storage", BLOCK_FORMATS, ids=lambda storage: storage.label)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 
 from crossinfer.backends.cpu.kernels.decode import (
+    HeaderReader,
     RowPart,
     group_offset,
     group_scale,
     load_codes,
-    load_header,
 )
 from crossinfer.backends.cpu.kernels.layout import (
     BLOCK_ROWS,
@@ -112,12 +112,12 @@ def _decode_row(
 ) -> None:
     """A row of a tiled block table, chunk by chunk of 32 columns."""
     storage = layout.storage
-    part = RowPart(number % BLOCK_ROWS, 1)
+    part, headers = RowPart(number % BLOCK_ROWS, 1), HeaderReader(k, layout)
     blocks = H // storage.block_elements
     tile = table + number // BLOCK_ROWS * blocks * layout.block_bytes
     with k.range(0, blocks) as b:
         block = tile + b * layout.block_bytes
-        header = load_header(block, layout, part)
+        header = headers.load(block, part)
         with k.range(0, layout.chunks) as c:
             chunk = block + layout.header_bytes + c * layout.chunk_bytes
             column = b * storage.block_elements + c * CHUNK_COLUMNS
@@ -125,8 +125,8 @@ def _decode_row(
             values = codes.to(i32).to(f32) - float(storage.zero)
             size = storage.group_elements
             for group in range(layout.groups):
-                scale = group_scale(chunk, header, layout, group, part)
-                offset = group_offset(chunk, header, layout, group, part)
+                scale = group_scale(header, layout, c, group, part)
+                offset = group_offset(header, layout, c, group, part)
                 result = values.part(group * size, size) * scale
                 if offset is not None:
                     result = result + offset

@@ -10,18 +10,25 @@ scalars may also lie in 12 bits a number, and have records behind them (see `nar
 
 Blocks, [tile][block] of 16 rows, each block of `block_bytes`:
 
-    scale   f16 [16]                      d
-    offset  f16 [16]                      m, or -dmin; only in formats with mins
-    chunks  one for every 32 columns, each of `chunk_bytes`:
-        scale codes   i8 [groups][16]     only in two-level formats, their zero subtracted
-        offset codes  u8 [groups][16]     only in two-level formats with mins
-        planes        u32 [words][16]     one after another, low bits first
+    scale        f16 [16]                 d
+    offset       f16 [16]                 m, or -dmin; only in formats with mins
+    scale codes  u8 [bytes][16]           only in two-level formats
+    chunks       one for every 32 columns, each of `chunk_bytes`:
+        planes   u32 [words][16]          one after another, low bits first
 
-so that    w = scale · scale code · (q - zero) + offset · offset code    in the scales' own width.
+so that    w = scale · (scale code - its zero) · (q - zero) + offset · offset code.
+
+All codes keep their own width, so that a block takes what it takes in the file.
 
 The codes q are cut into planes of 8, 4, 2 and 1 bits (6 = 4 + 2), at their natural size. A plane of
 p bits has p words for 32 columns. Four bytes of one row make a word: columns 4v … 4v + 3 are the
 bytes of word v mod p, at bit p · (v div p) of each byte.
+
+The scale codes are those of all the block's groups, as the file has them, and behind them the
+offset codes. Codes of 8 bits are bytes. Of 4 bits, the codes of the first half are the low bits of
+bytes, and those of the second half the high bits of the same bytes. Of 6 bits, the codes of the
+first three quarters are the low bits of bytes, and a code of the last quarter is what three of
+these bytes, one of each quarter, have above, its low bits first.
 """
 
 from __future__ import annotations
@@ -69,6 +76,21 @@ class CodePlane:
 
 
 @record
+class ScaleCodePart:
+    """`bits` bits of a byte from its bit `shift` up, which enter a code from its bit `left` up."""
+
+    byte: int
+    bits: int
+    shift: int = 0
+    left: int = 0
+
+    @property
+    def mask(self) -> int:
+        """The bits at shift 0."""
+        return (1 << self.bits) - 1
+
+
+@record
 class BlockLayout:
     """Offsets and sizes, in bytes, of a block of 16 rows."""
 
@@ -93,22 +115,57 @@ class BlockLayout:
         return self.storage.block_elements // CHUNK_COLUMNS
 
     @property
-    def header_bytes(self) -> int:
-        """Scale and offset; the first chunk follows."""
+    def scale_codes(self) -> int:
+        """Scale codes of a block, offset codes included."""
+        return 0 if not self.two_level else self.storage.groups * (2 if self.has_offsets else 1)
+
+    @functools.cached_property
+    def scale_code_bits(self) -> int:
+        two_levels = self.storage.super_scales
+        return max(p.left + p.bits for p in two_levels.planes) if two_levels is not None else 0
+
+    @property
+    def codes_are_bytes(self) -> bool:
+        """Whether scale codes are signed bytes, so that their zero is 0 there."""
+        two_levels = self.storage.super_scales
+        return two_levels is not None and two_levels.signed
+
+    @property
+    def codes_share_bytes(self) -> bool:
+        """Whether the scale code of a group and its offset code are halves of a byte."""
+        two_levels = self.storage.super_scales
+        if two_levels is None or two_levels.zero:
+            return False
+        return two_levels.has_mins and self.scale_code_bits == 4
+
+    @property
+    def scale_codes_offset(self) -> int:
+        """From the start of a block."""
         return HALVES * (2 if self.has_offsets else 1)
 
-    def scale_code_offset(self, group: int) -> int:
-        """From the start of a chunk."""
-        return BLOCK_ROWS * group
+    @property
+    def header_bytes(self) -> int:
+        """All but the chunks, the first of which follows."""
+        return self.scale_codes_offset + BLOCK_ROWS * self.scale_codes * self.scale_code_bits // 8
 
-    def offset_code_offset(self, group: int) -> int:
-        """From the start of a chunk."""
-        return BLOCK_ROWS * (self.groups + group)
+    def scale_code_parts(self, code: int) -> tuple[ScaleCodePart, ...]:
+        """Where a row has the bits of one of its scale codes."""
+        bits = self.scale_code_bits
+        if bits == 6:
+            quarter = self.scale_codes // 4
+            above = code - 3 * quarter
+            if above < 0:
+                return (ScaleCodePart(code, bits),)
+            return tuple(
+                ScaleCodePart(above + quarter * part, 2, shift=6, left=2 * part)
+                for part in range(3)
+            )
+        count = self.scale_codes * bits // 8
+        return (ScaleCodePart(code % count, bits, shift=bits * (code // count)),)
 
     @functools.cached_property
     def planes(self) -> tuple[CodePlane, ...]:
-        codes = 0 if not self.two_level else self.groups * (2 if self.has_offsets else 1)
-        offset, left, planes = BLOCK_ROWS * codes, 0, []
+        offset, left, planes = 0, 0, []
         for bits in (8, 4, 2, 1):
             if self.storage.bits & bits:
                 planes.append(CodePlane(bits, left, offset))

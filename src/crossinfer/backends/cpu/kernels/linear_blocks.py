@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from crossinfer.backends.cpu.kernels.activation_tile import ActivationTile, activation_tile
 from crossinfer.backends.cpu.kernels.decode import (
     BlockHeader,
+    HeaderReader,
     RowPart,
     group_offset,
     group_scale,
     load_codes,
-    load_header,
 )
 from crossinfer.backends.cpu.kernels.layout import VECTORS, BlockLayout
 from crossinfer.core.records import record
@@ -46,12 +46,14 @@ class BlockProduct:
     k: KernelBuilder
     layout: BlockLayout
     tile: ActivationTile
+    headers: HeaderReader
     blocks: Value
     """Blocks of a row."""
 
     @classmethod
     def of(cls, k: KernelBuilder, storage: BlockFormat, tokens: int, blocks: Value) -> BlockProduct:
-        return cls(k, BlockLayout(storage), activation_tile(storage, tokens), blocks)
+        layout = BlockLayout(storage)
+        return cls(k, layout, activation_tile(storage, tokens), HeaderReader(k, layout), blocks)
 
     def sum(
         self,
@@ -74,20 +76,20 @@ class BlockProduct:
         with k.range(0, self.blocks) as number:
             block = tile + number * layout.block_bytes
             record = records + number * record_bytes
-            header = load_header(block, layout, part)
+            header = self.headers.load(block, part)
             if layout.chunks == 1:
-                self._chunk(block + layout.header_bytes, record, header, part, totals)
+                self._chunk(block, k.index(0), record, header, part, totals)
             else:
                 with k.range(0, layout.chunks) as chunk:
-                    codes = block + layout.header_bytes + chunk * layout.chunk_bytes
                     here = record + chunk * self.tile.size_in_bytes
-                    self._chunk(codes, here, header, part, totals)
+                    self._chunk(block, chunk, here, header, part, totals)
         for token, total in enumerate(totals):
             sums.store(token * part.lanes, total.value)
 
     def _chunk(
         self,
-        chunk: Pointer,
+        block: Pointer,
+        chunk: Value,
         record: Pointer,
         header: BlockHeader,
         part: RowPart,
@@ -95,11 +97,11 @@ class BlockProduct:
     ) -> None:
         """Add 32 columns to each token's total."""
         layout, groups = self.layout, range(self.layout.groups)
-        codes = load_codes(chunk, layout, part)
+        codes = load_codes(block + (chunk * layout.chunk_bytes + layout.header_bytes), layout, part)
         if self._is_signed:
             codes = [(code ^ layout.storage.zero).bits_as(i8) for code in codes]
-        scales = [group_scale(chunk, header, layout, group, part) for group in groups]
-        offsets = [group_offset(chunk, header, layout, group, part) for group in groups]
+        scales = [group_scale(header, layout, chunk, group, part) for group in groups]
+        offsets = [group_offset(header, layout, chunk, group, part) for group in groups]
         for token, total in enumerate(totals):
             scaled: Value | None = None
             for group, scale in zip(groups, scales, strict=True):

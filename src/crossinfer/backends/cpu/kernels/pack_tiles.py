@@ -12,8 +12,6 @@ Dispatch: a workgroup is a tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from crossinfer.backends.cpu.kernels.layout import (
     BLOCK_ROWS,
     CHUNK_COLUMNS,
@@ -190,31 +188,29 @@ class _BlockOfRow:
         return self._layout.header_bytes + number * self._layout.chunk_bytes
 
     def _scale_codes(self) -> None:
-        layout, storage = self._layout, self._storage
-        two_levels = storage.super_scales
-        assert two_levels is not None
-        flip = 0x80 if two_levels.signed else 0
-        for group in range(storage.groups):
-            chunk, place = divmod(group, layout.groups)
-            start = self._chunk(chunk)
-            code = (self._code(two_levels.planes, group) ^ flip) - two_levels.zero  # wraps
-            self._store(start + layout.scale_code_offset(place), code.to(u8))
-            if two_levels.has_mins:
-                offset = self._code(two_levels.planes, storage.groups + group)
-                self._store(start + layout.offset_code_offset(place), offset.to(u8))
+        layout = self._layout
+        made: dict[int, Value] = {}
+        for number in range(layout.scale_codes):
+            code = self._scale_code(number)
+            for part in layout.scale_code_parts(number):
+                bits = ((code >> part.left) & part.mask) << part.shift
+                made[part.byte] = made[part.byte] | bits if part.byte in made else bits
+        for byte, value in made.items():
+            self._store(layout.scale_codes_offset + BLOCK_ROWS * byte, value.to(u8))
 
-    def _code(self, planes: Sequence[Plane], index: int) -> Value:
-        """One code of the file's planes, u32."""
-        parts = []
-        for plane in planes:
-            if plane.first <= index < plane.first + plane.count:
-                byte, shift = plane.position(index - plane.first)
+    def _scale_code(self, number: int) -> Value:
+        """One of the file's scale codes, or of its offset codes behind them, u32."""
+        two_levels = self._storage.super_scales
+        assert two_levels is not None
+        made: Value | None = None
+        for plane in two_levels.planes:
+            if plane.first <= number < plane.first + plane.count:
+                byte, shift = plane.position(number - plane.first)
                 bits = (self._source.load(byte, u8).to(u32) >> shift) & ((1 << plane.bits) - 1)
-                parts.append(bits << plane.left)
-        code = parts[0]
-        for part in parts[1:]:
-            code = code | part
-        return code
+                moved = bits << plane.left
+                made = moved if made is None else made | moved
+        assert made is not None
+        return made
 
     def _plane(self, plane: CodePlane) -> None:
         source = next(p for p in self._storage.planes if p.left == plane.left)

@@ -139,14 +139,14 @@ def unpack(packed: Array, shape: Sequence[int], storage: BlockFormat) -> Unpacke
         """[tiles, blocks, chunks, n, 16] to [N, blocks · chunks · n]."""
         return values.transpose(0, 4, 1, 2, 3).reshape(-1, math.prod(values.shape[1:4]))[:rows]
 
-    def factors(header: int, codes: int, dtype: type[np.generic]) -> Array:
+    def factors(header: int, first: int, zero: int) -> Array:
         half = blocks[..., header : header + HALVES].view(np.float16).astype(np.float32)
         wide = half[:, :, None, None, :]
         if not layout.two_level:
             return by_rows(wide)
-        part = chunks[..., codes : codes + BLOCK_ROWS * layout.groups].view(dtype)
-        code = part.reshape(*chunks.shape[:3], layout.groups, BLOCK_ROWS)
-        return by_rows(wide * code.astype(np.float32))
+        numbers = range(first, first + storage.groups)
+        codes = np.stack([_scale_code(blocks, layout, number) for number in numbers], axis=2)
+        return by_rows(wide * (codes - np.float32(zero))[:, :, None])
 
     codes = np.zeros((*chunks.shape[:3], VECTORS, BLOCK_ROWS), dtype=np.uint32)
     for plane in layout.planes:
@@ -156,14 +156,23 @@ def unpack(packed: Array, shape: Sequence[int], storage: BlockFormat) -> Unpacke
             word, shift = plane.position(vector)
             bits = (words[..., word, :] >> np.uint32(shift)) & np.uint32(plane.mask)
             codes[..., vector, :] |= bits << np.uint32(plane.left)
-    offsets = None
-    if layout.has_offsets:
-        offsets = factors(HALVES, layout.offset_code_offset(0), np.uint8)
+    two_levels = storage.super_scales
     return Unpacked(
         np.ascontiguousarray(by_rows(codes)).view(np.uint8),
-        factors(0, layout.scale_code_offset(0), np.int8),
-        None if offsets is None else -offsets,
+        factors(0, 0, 0 if two_levels is None else two_levels.zero),
+        -factors(HALVES, storage.groups, 0) if layout.has_offsets else None,
     )
+
+
+def _scale_code(blocks: Array, layout: BlockLayout, number: int) -> Array:
+    """One of the scale and offset codes of each row, unsigned, [tiles, blocks, 16]."""
+    code = np.zeros((*blocks.shape[:2], BLOCK_ROWS), dtype=np.uint8)
+    for part in layout.scale_code_parts(number):
+        start = layout.scale_codes_offset + BLOCK_ROWS * part.byte
+        bits = (blocks[..., start : start + BLOCK_ROWS] >> part.shift) & part.mask
+        code |= (bits << part.left).astype(np.uint8)
+    two_levels = layout.storage.super_scales
+    return code ^ np.uint8(0x80) if two_levels is not None and two_levels.signed else code
 
 
 def unpack_scalars(packed: Array, shape: Sequence[int], storage: DType) -> Array:
