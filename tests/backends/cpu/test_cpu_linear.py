@@ -187,6 +187,12 @@ def failures(storage: StorageType, mutate: str) -> int:
     return count
 
 
+def scale_codes(weight: Array, storage: BlockFormat) -> Array:
+    """Those of the first block of each tile, as they lie in memory."""
+    layout = BlockLayout(storage)
+    return weight[:, layout.scale_codes_offset : layout.header_bytes]
+
+
 def mutated_scalars(stored: Array, shape: tuple[int, int], storage: DType, mutate: str) -> Array:
     """A weight that packs to what the mutation would do to tiles."""
     weight = stored.copy().reshape(-1).view(f"u{storage.block_bytes}").reshape(shape)
@@ -215,12 +221,6 @@ def mutate_blocks(weight: Array, N: int, steps: int, storage: BlockFormat, mutat
         case "wrong tail row":
             last = 2 * ((N - 1) % BLOCK_ROWS)
             weight[-1, last : last + 2] = weight[0, 2:4]
-
-
-def scale_codes(weight: Array, storage: BlockFormat) -> Array:
-    """Those of the first block of each tile, as they lie in memory."""
-    layout = BlockLayout(storage)
-    return weight[:, layout.scale_codes_offset : layout.header_bytes]
 
 
 MUTATIONS = ("skipped block", "swapped scales", "wrong tail row", "missing row", "missing token")

@@ -13,6 +13,7 @@ from crossinfer.backends.cpu.kernels.layout import (
     BLOCK_ROWS,
     has_records,
     packed_size,
+    records_bytes,
     tile_count,
 )
 from crossinfer.backends.cpu.kernels.packing import pack, unpack, unpack_scalars
@@ -91,7 +92,8 @@ def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, storage: Storage
 @pytest.mark.parametrize("storage", [*BLOCK_FORMATS, *SCALARS], ids=lambda storage: storage.label)
 def test_memory_is_what_the_file_takes(storage: StorageType) -> None:
     shape = 100 * BLOCK_ROWS, 1024
-    assert packed_size(shape, storage) == storage.bytes_for(shape)
+    records = records_bytes(shape[0], storage)  # 12 bytes beside 65,536
+    assert packed_size(shape, storage) == storage.bytes_for(shape) + records
 
 
 def test_what_no_file_has_takes_its_codes_own_bits() -> None:
