@@ -6,7 +6,8 @@
 
 Peers take part where they are installed (`pip install llama-cpp-python openvino-genai`; the first
 compiles for minutes). smollm2 and qwen2.5-coder-0.5b are real models; `shape:format` names one with
-random weights of that shape, made on the spot. Tokens a second are medians over the turns;
+random weights of that shape, made on the spot; f16_of_bf16 are float16 files as checkpoints become
+them, whose numbers are bfloat16's. Tokens a second are medians over the turns;
 llama.cpp's are the better of flash attention on and off, and of its weights in huge pages or not.
 Behind ours stand the shares of the machine's limits, measured in the same seconds, and behind the
 peers' ours as a multiple. 16-bit weights take part twice, exact and with `--precision fast`, beside
@@ -31,7 +32,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from benchmarks.accuracy import llama_cpp, ours, report
+from gguf import GGMLQuantizationType, GGUFReader
 from tests.golden.reader import RealGolden
 from tests.real_models import fetch_qwen_coder
 
@@ -39,16 +42,19 @@ from crossinfer.engine.demo_model_fetch import fetch_demo_model
 from crossinfer.testing.models import write_model
 
 REAL = {"smollm2": fetch_demo_model, "qwen2.5-coder-0.5b": fetch_qwen_coder}
+PUBLISHED = "f16_of_bf16"
+"""float16 as checkpoints become it: with bfloat16's numbers, where `f16` has random ones."""
 MODELS = (
     *REAL,
     "qwen2.5-0.5b:f16",
+    f"qwen2.5-0.5b:{PUBLISHED}",
     "qwen2.5-0.5b:q8_0",
     "qwen2.5-0.5b:q4_0",
     "qwen2.5-0.5b:q4_k_m",
     "qwen2.5-1.5b:q8_0",
     "qwen2.5-1.5b:q4_k_m",
 )
-SHORT = (":f16", ":bf16")
+SHORT = (":f16", ":bf16", f":{PUBLISHED}")
 """Models of 16-bit weights."""
 MODULES = {"llama.cpp": "llama_cpp", "openvino": "openvino_genai"}
 US = "crossinfer"
@@ -171,7 +177,19 @@ def model_file(model: str) -> Iterator[Path]:
         return
     shape, _, storage = model.partition(":")
     with tempfile.TemporaryDirectory() as folder:
-        yield write_model(shape, storage, Path(folder) / "model.gguf")
+        path = Path(folder) / "model.gguf"
+        write_model(shape, "f16" if storage == PUBLISHED else storage, path)
+        if storage == PUBLISHED:
+            round_halves(path)
+        yield path
+
+
+def round_halves(path: Path) -> None:
+    """Round the float16 of a file to the nearest numbers that bfloat16 has, too."""
+    for tensor in GGUFReader(path, "r+").tensors:
+        if tensor.tensor_type == GGMLQuantizationType.F16:
+            bits = tensor.data.view(np.uint16)
+            bits[...] = (bits + 4) & 0xFFF8  # seven bits of mantissa; none is near infinity
 
 
 def contest(model: str, path: Path, peers: Sequence[str], options: argparse.Namespace) -> None:
