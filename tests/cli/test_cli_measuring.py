@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 from tests.cli.invoke import invoke
 from tests.tiny_models import TinyModels
 
+from crossinfer.cli.bench import HELP
 from crossinfer.cli.measurement import Benchmark
 from crossinfer.cli.memory import resident_bytes
 from crossinfer.cli.trace import chrome_trace, totals
@@ -46,6 +48,7 @@ def test_bench_json(model: str, tmp_path: Path) -> None:
     for key in ("prefill_gops", "peak_gops", "decode_gb_s", "read_gb_s", "read_share"):
         assert found[key] > 0
     assert found["decode_end_tokens_per_s"] is found["decode_end_gb_s"] is None
+    assert found.keys() <= set(re.findall(r"\w+", HELP))
     assert (found["model"], found["device"]) == (model, "cpu")
     assert math.isclose(sum(total["share"] for total in found["kernels"]), 1)
     events = json.loads(trace.read_text())["traceEvents"]

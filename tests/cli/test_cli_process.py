@@ -27,7 +27,7 @@ main()
 """
 # Tells when a kernel is tried, which then takes long; verdicts lie where the first argument says.
 TRYING = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from crossinfer.cli.app import main
 from crossinfer.hal.verdicts import VerdictStore
@@ -40,6 +40,7 @@ def slow(*_, **__):
 store = VerdictStore(Path(sys.argv.pop(1)))
 VerdictStore.default = lambda: store
 trial.verify_op = slow
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 main()
 """
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

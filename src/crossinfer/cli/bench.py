@@ -37,7 +37,8 @@ without --context-end), prefill_gops, peak_gops, decode_gb_s, read_gb_s,
 decode_end_gb_s (10^9 a second; null where a device cannot measure its
 limits), read_share (what decode has of read_gb_s, in the short answers),
 decode_end_expected_tokens_per_s (what the further bytes of the KV cache
-leave of decode_tokens_per_s), first_token_s, load_s, resident_mb,
+leave of the speed at the context's start, measured beside its end),
+decode_end_share (what is reached of that), first_token_s, load_s, resident_mb,
 end_tokens_barred (true if an answer ended early, so that end tokens were
 ruled out) and, with --kernels, kernels. resident_mb is the resident set
 after loading in 10^6 bytes, touched pages of the mapped file included (on
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-end",
         action="store_true",
-        help="Measure as many more, short ones, which end where the context does.",
+        help="Measure as many short answers more, which end where the context does.",
     )
     parser.add_argument(
         "--kernels", action="store_true", help="Time one more answer kernel by kernel."

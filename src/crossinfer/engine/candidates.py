@@ -18,6 +18,8 @@ _STEP = 16
 """By how much weights may be smaller with each look for those that reach a nucleus."""
 _LEAST_TEMPERATURE = 1e-30
 """For float32; below it, differences of logits that matter are beyond all weights anyway."""
+_MOST_TEMPERATURE = float(np.finfo(np.float32).max)
+"""For float32; above it, all tokens that are not ruled out are equally likely anyway."""
 
 
 def weights_of(scores: Array, highest: float, temperature: float) -> Array:
@@ -101,8 +103,9 @@ def _reaching(rough: Array, share: float) -> Array:
 
 def _rough_weights(scores: Array, highest: float, temperature: float) -> Array:
     """Weights in float32."""
-    rough = scores - np.float32(highest)
+    bounded = min(max(temperature, _LEAST_TEMPERATURE), _MOST_TEMPERATURE)
     with np.errstate(over="ignore"):
-        rough /= np.float32(max(temperature, _LEAST_TEMPERATURE))
+        rough = scores - np.float32(highest)
+        rough /= np.float32(bounded)
     np.exp(rough, out=rough)
     return rough

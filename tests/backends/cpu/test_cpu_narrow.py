@@ -261,6 +261,22 @@ def test_faults_show(storage: DType, T: int, fast: bool) -> None:
         assert error(made) > 10 * Tolerance.F32.value, fault
 
 
+@FAST
+@STORAGES
+@pytest.mark.parametrize("T", [1, 19])
+def test_one_column_alone_comes_out_exactly(storage: DType, T: int, fast: bool) -> None:
+    """Also the numbers in it that are exceptions, far below all others."""
+    bits = born_short(np.random.default_rng(), (32, 1024), storage, 0.5)
+    bits[:4, 8] = stored_bits(storage, 2.0**-24, -1.5 * 2.0**-22, 0.0, 60.0)
+    if storage is DType.BF16:
+        bits[4:6, 8] = stored_bits(storage, 1.5 * 2.0**-45, -(2.0**-100))
+    assert is_narrow(bits, storage) == [True]
+    x = np.zeros((T, 1024), dtype=np.float32)
+    x[:, 8] = 3.0
+    made = Product(host_target(), storage, bits, x, fast).make()
+    assert np.array_equal(made, np.tile(3 * widened(bits, storage)[:, 8], (T, 1)))
+
+
 @STORAGES
 def test_a_device_tells_how_many_bytes_are_read(storage: DType) -> None:
     shape = 96, 520

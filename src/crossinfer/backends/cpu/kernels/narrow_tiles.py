@@ -100,10 +100,11 @@ class Tile:
         with self.each_exception() as (of_tile, column, value):
             row = of_tile - part.first
             with self.k.if_((row >= 0) & (row < part.lanes)):
-                more = (value if rounded is None else rounded(value)) - stand_in
+                weight = value if rounded is None else rounded(value)
                 for token in range(tokens):
-                    place = row + token * part.lanes
-                    sums[place] = fma(more, x(column, token), sums[place])
+                    place, factor = row + token * part.lanes, x(column, token)
+                    # Apart: the difference of both might lose bits of a small number.
+                    sums[place] = fma(weight, factor, fma(-stand_in, factor, sums[place]))
 
 
 def wide(pair: Value) -> tuple[Value, Value]:
