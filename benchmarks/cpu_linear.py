@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from crossinfer.backends.cpu.device import CpuDevice
+from crossinfer.backends.cpu.kernels.layout import has_records
 from crossinfer.backends.cpu.kernels.linear import lower_linear
+from crossinfer.backends.cpu.kernels.unpack_narrow import tile_sizes
 from crossinfer.backends.cpu.library import KernelLibrary, kernel_library
 from crossinfer.backends.cpu.limits import CpuReadProbe, measure_limits
 from crossinfer.core.dtypes import Array, DType
@@ -102,14 +104,17 @@ def measure(
     (lowering,) = lower_linear(operands, kernels)
     rng = np.random.default_rng(0)
     packed = to_memory(random_stored(rng, storage, shape), weight)
+    of_weight = packed.size
+    if has_records(storage):
+        of_weight = int(tile_sizes(packed, shape, storage).sum())
     memory = {
         "x": to_memory(rng.standard_normal((T, K), dtype=np.float32), operands["x"]),
         "output": guarded(4 * T * N),
     } | {name: guarded(size) for name, size in lowering.scratch.items()}
-    copies = max(1, bytes_read // packed.size)
+    copies = max(1, bytes_read // of_weight)
     memories = [memory | {"weight": packed.copy() if copies > 1 else packed} for _ in range(copies)]
     seconds = run_all(lowering.dispatches, memories, threads)
-    return packed.size * copies / seconds / 1e9, 2 * N * K * T * copies / seconds / 1e9
+    return of_weight * copies / seconds / 1e9, 2 * N * K * T * copies / seconds / 1e9
 
 
 def main() -> None:
