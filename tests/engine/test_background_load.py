@@ -416,6 +416,28 @@ def test_progress_never_falls_where_several_wait(
     runner.close()
 
 
+def test_an_error_keeps_nothing_of_those_who_waited(
+    model: Model, device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = new_runner(model, device)
+    runner.finish_loading()
+
+    def fails(*_: Any) -> Any:
+        raise FormatError("No.")
+
+    monkeypatch.setattr(Model, "constant", fails)
+    load = BackgroundLoad(model, device, constants_of(model, runner), no_progress)
+    frames = []
+    for _ in range(3):
+        with pytest.raises(FormatError, match=r"No\.") as caught:
+            load.wait()
+        frames.append([entry.name for entry in caught.traceback])
+    assert frames[0] == frames[1] == frames[2]
+    assert frames[0][-1] == "fails"
+    load.cancel()
+    runner.close()
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_progress_is_told_until_the_first_answer(tiny_models: TinyModels, wait: bool) -> None:
     told: list[str] = []

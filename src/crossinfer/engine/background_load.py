@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from types import TracebackType
 
 from crossinfer.core.errors import OutOfDeviceMemory, RequestError
 from crossinfer.core.progress import Progress
@@ -43,6 +44,8 @@ class BackgroundLoad:
         self._constants = sorted(constants, key=lambda tensor: tensor.type.role is not Role.WEIGHT)
         self._buffers: dict[str, Buffer] = {}
         self._error: BaseException | None = None
+        self._where: TracebackType | None = None
+        """Of the error."""
         self._loader = device.loader()
         self._ended = threading.Event()
         self._tell()
@@ -78,7 +81,7 @@ class BackgroundLoad:
         if isinstance(self._error, LoadingStoppedError):
             raise RequestError("The model was closed while its weights were being loaded.")
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(self._where)  # or it would grow each time
         self._tell()
 
     def take(self) -> dict[str, Buffer]:
@@ -130,7 +133,7 @@ class BackgroundLoad:
                     self._buffers[tensor.name] = load(loader, self._model, tensor)
                     self._done += stored_bytes(tensor)
         except BaseException as error:  # whatever it is, it must reach the thread that waits
-            self._error = error
+            self._error, self._where = error, error.__traceback__
         finally:
             self._ended.set()
 
