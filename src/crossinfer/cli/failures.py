@@ -53,7 +53,8 @@ def end_in_order() -> None:
     """Have SIGTERM and SIGHUP end the process as an exception does; a second one ends it at once.
 
     Otherwise a kernel that is tried in that moment would count as one that ended the process (see
-    `hal.attempts`). The exit status is what a shell reports for the signal.
+    `hal.attempts`). The exit status is what a shell reports for the signal. Python hears of signals
+    between its own instructions: where a driver's call never returns, only SIGKILL helps.
     """
     for name in _ENDING_SIGNALS:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
