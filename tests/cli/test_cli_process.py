@@ -43,6 +43,20 @@ trial.verify_op = slow
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 main()
 """
+# Takes as long to end as its input does to say so.
+ENDING = """
+import sys, time
+from crossinfer.cli.failures import end_in_order
+
+end_in_order()
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+finally:
+    print("ending", flush=True)
+    sys.stdin.readline()
+    print("ended", flush=True)
+"""
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 
@@ -172,6 +186,30 @@ def test_who_is_asked_to_end_blames_no_kernel(
         assert process.wait(20) == (128 + number if noted == 0 else -number)
         assert process.communicate() == ("", "")
     assert len(list(attempts.iterdir())) == noted
+
+
+@needs_signals
+@pytest.mark.parametrize(
+    ("first", "second", "ends"),
+    [
+        ("SIGHUP", "SIGHUP", True),
+        ("SIGTERM", "SIGHUP", True),
+        ("SIGTERM", "SIGTERM", False),
+        ("SIGHUP", "SIGTERM", False),
+    ],
+)
+def test_only_another_sigterm_keeps_a_process_from_ending_in_order(
+    first: str, second: str, ends: bool
+) -> None:
+    numbers = getattr(signal, first), getattr(signal, second)
+    with start([], main=ENDING) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(numbers[0])
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(numbers[1])
+        assert process.communicate("\n", 20) == ("ended\n" if ends else "", "")
+        assert process.returncode == (128 + numbers[0] if ends else -numbers[1])
 
 
 @needs_signals

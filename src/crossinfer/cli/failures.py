@@ -17,7 +17,6 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
@@ -50,7 +49,7 @@ def exit_status(command: Callable[[], int | None]) -> int:
 
 
 def end_in_order() -> None:
-    """Have SIGTERM and SIGHUP end the process as an exception does; a second one ends it at once.
+    """Have SIGTERM and SIGHUP end the process as an exception does; a SIGTERM behind that at once.
 
     Otherwise a kernel that is tried in that moment would count as one that ended the process (see
     `hal.attempts`). The exit status is what a shell reports for the signal. Python hears of signals
@@ -63,7 +62,10 @@ def end_in_order() -> None:
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "SIGHUP"):
+        # A shell whose terminal closes sends another, and service managers one behind SIGTERM.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 

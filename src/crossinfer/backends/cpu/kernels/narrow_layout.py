@@ -41,7 +41,9 @@ SMALLEST = 2.0 ** (1 - EXPONENTS)
 """What stands in the words for an exception, in units of the power."""
 EXCEPTION_BYTES = 8
 NUMBERS_OF_EXCEPTION = 512
-"""A tile may have one exception for so many numbers: each takes as long as some of them do."""
+"""A tile may have one exception for so many numbers: each takes as long as some of them do. So few
+leave it smaller than a plain one.
+"""
 LEAST_POWER, MOST_POWER = -64, 16
 """Binary logarithms. Sums in units of the power, of less than 2¹²⁷ / columns, neither overflow nor
 lose more to subnormal numbers than 2⁻¹³³."""
@@ -63,8 +65,3 @@ SIGN = 0x8000_8000
 def group_tiles(columns: int) -> int:
     """Tiles of a group."""
     return max(1, _GROUP_BYTES // tile_bytes(columns, DType.F16))
-
-
-def most_exceptions(columns: int) -> int:
-    """Of a tile that is not plain; so few that it is smaller than a plain one."""
-    return columns * SCALAR_ROWS // NUMBERS_OF_EXCEPTION
