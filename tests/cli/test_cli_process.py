@@ -45,9 +45,10 @@ main()
 """
 # Takes as long to end as its input does to say so.
 ENDING = """
-import sys, time
+import signal, sys, time
 from crossinfer.cli.failures import end_in_order
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as above
 end_in_order()
 try:
     print("ready", flush=True)

@@ -120,7 +120,7 @@ class Benchmark:
         Right after each, memory is read and a short prompt answered, see `read_share`. Raises what
         LLM.generate raises.
         """
-        prompt_tokens = max(1, self._llm.context - _SHORT_ANSWER)
+        prompt_tokens = self._end_prompt
         device = self._only_device() if prompt_tokens > _SHORT_PROMPT + _SHORT_ANSWER else None
         probe = None if device is None else device.read_probe()
         if probe is None:
@@ -133,6 +133,11 @@ class Benchmark:
             statistics.median(expected for _, expected in pairs),
             statistics.median(end / expected for end, expected in pairs),
         )
+
+    @property
+    def _end_prompt(self) -> int:
+        """Tokens of a prompt whose short answer ends where the context does."""
+        return max(1, self._llm.context - _SHORT_ANSWER)
 
     def limits(self) -> Limits | None:
         """The limits of the device that does all of the work; None if several share it."""
@@ -175,7 +180,7 @@ class Benchmark:
         ]
         seconds = self._prompt_tokens / max(speed.prefill_tokens_per_s, 1e-9)
         middle = self._prompt_tokens + self._generate / 2
-        end_bytes = work.decode_bytes(self._llm.context - _SHORT_ANSWER / 2)
+        end_bytes = work.decode_bytes((self._end_prompt + self._llm.context) / 2)
         return Efficiency(
             prefill_gops=work.prefill_operations(self._prompt_tokens) / seconds / 1e9,
             peak_gops=max(peaks) / 1e9 if peaks else None,

@@ -33,24 +33,27 @@ def random_stored(rng: Random, storage: StorageType, shape: Sequence[int]) -> Ar
 
 
 def _as_in_checkpoints(rng: Random, values: Array) -> Array:
-    """Some runs of 32 rows as bfloat16 has them, with a few zeros and numbers far from the others.
+    """Most runs of 32 rows as bfloat16 has them, with a few zeros and numbers far from the others.
 
-    A backend may keep such weights in fewer bits.
+    A backend may keep such weights in fewer bits; but not the other runs, of many zeros.
     """
     rows = values.reshape(-1, values.shape[-1])
     for start in range(0, len(rows), _RUN_ROWS):
+        run = rows[start : start + _RUN_ROWS]
         if rng.random() < _SHARE_OF_RUNS:
-            run = rows[start : start + _RUN_ROWS]
             odd = rng.random(run.shape) < _SHARE_OF_ODD_NUMBERS
             factors = rng.choice(_ODD_FACTORS, run.shape)
             bits = encode_scalars(np.where(odd, run * factors, run), DType.BF16)
             run[...] = (bits.astype(np.uint32) << 16).view(np.float32)
+        else:
+            run[rng.random(run.shape) < _SHARE_OF_ZEROS] = 0
     return rows.reshape(values.shape)
 
 
 _RUN_ROWS = 32
 _SHARE_OF_RUNS = 0.75
 _SHARE_OF_ODD_NUMBERS = 1 / 2000
+_SHARE_OF_ZEROS = 1 / 20
 _ODD_FACTORS = np.array([0, -0.0, 2**-18, 4], dtype=np.float32)
 
 
