@@ -31,7 +31,7 @@ def weights_of(scores: Array, highest: float, temperature: float) -> Array:
 
 def largest(scores: Array, count: int) -> Array:
     """Where the `count` largest scores are, the largest first, and the first of equals first."""
-    where = np.arange(len(scores)) if count >= len(scores) else _at_least(scores, count)
+    where = np.arange(len(scores)) if count >= len(scores) else _among_largest(scores, count)
     order = np.argsort(-scores[where], kind="stable")[:count]
     return where[order]
 
@@ -78,7 +78,7 @@ def draw_from_all(scores: Array, temperature: float, uniform: float) -> int:
     return start + place
 
 
-def _at_least(scores: Array, count: int) -> Array:
+def _among_largest(scores: Array, count: int) -> Array:
     """Where the `count` largest scores are, and a few more, in order of place."""
     whole = len(scores) // _RUN * _RUN
     tops = scores[:whole].reshape(-1, _RUN).max(axis=1)

@@ -27,6 +27,7 @@ from crossinfer.backends.cpu.kernels.layout import (
     BlockLayout,
     has_records,
 )
+from crossinfer.backends.cpu.kernels.linear_scalars import ELEMENTS
 from crossinfer.backends.cpu.kernels.narrow_layout import GROUP_COLUMNS
 from crossinfer.backends.cpu.kernels.narrow_tiles import Tile, wide
 from crossinfer.core.dtypes import DType
@@ -35,10 +36,8 @@ from crossinfer.jit.arithmetic import concatenate, minimum
 from crossinfer.jit.builder import KernelBuilder
 from crossinfer.jit.pointer import Pointer
 from crossinfer.jit.target import Target
-from crossinfer.jit.types import bf16, f16, f32, i32, i64, u8
+from crossinfer.jit.types import f32, i32, i64, u8
 from crossinfer.jit.value import Value
-
-_SCALARS = {DType.F32: f32, DType.F16: f16, DType.BF16: bf16}
 
 
 def build_embed(target: Target, symbol: str, storage: StorageType, *, tiled: bool) -> str:
@@ -80,7 +79,7 @@ def _gather_row(
     goal: Pointer,
 ) -> None:
     """A row of a tiled scalar table."""
-    element = _SCALARS[storage]
+    element = ELEMENTS[storage]
     row = number % SCALAR_ROWS
     if not has_records(storage):
         tile = table + number // SCALAR_ROWS * H * (SCALAR_ROWS * element.size_in_bytes)

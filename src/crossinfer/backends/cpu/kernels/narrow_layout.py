@@ -25,6 +25,8 @@ plain; its power as float32.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from crossinfer.backends.cpu.kernels.layout import RECORD_BYTES, SCALAR_ROWS, tile_bytes
@@ -60,6 +62,16 @@ EXPONENT = 0x0780_0780
 UPPER_MANTISSA = 0x0078_0078
 LOWER_MANTISSA = 0x0007_0007
 SIGN = 0x8000_8000
+
+
+def pairs_of_words(a: Any, b: Any, c: Any) -> list[Any]:
+    """The words of eight columns, vectors of a kernel or of NumPy, as their four pairs of bfloat16.
+
+    In units of the power; the exceptions' places hold `SMALLEST`.
+    """
+    last = ((a >> 4) & EXPONENT) | ((b >> 8) & UPPER_MANTISSA)
+    last = last | ((c >> 11) & LOWER_MANTISSA) | ((c << 1) & SIGN)
+    return [(pair & FIELDS) | BIAS for pair in (a, b, c, last)]
 
 
 def group_tiles(columns: int) -> int:

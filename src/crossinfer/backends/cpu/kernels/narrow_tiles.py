@@ -8,17 +8,12 @@ from collections.abc import Callable, Iterator
 from crossinfer.backends.cpu.kernels.decode import RowPart
 from crossinfer.backends.cpu.kernels.layout import RECORD_BYTES, SCALAR_ROWS, tile_bytes
 from crossinfer.backends.cpu.kernels.narrow_layout import (
-    BIAS,
     COLUMN_BYTES,
     EXCEPTION_BYTES,
-    EXPONENT,
-    FIELDS,
     GROUP_WORDS,
-    LOWER_MANTISSA,
-    SIGN,
     SMALLEST,
     START_BYTES,
-    UPPER_MANTISSA,
+    pairs_of_words,
 )
 from crossinfer.core.dtypes import DType
 from crossinfer.core.records import record
@@ -63,10 +58,7 @@ class Tile:
         """
         words = (self.start + column * COLUMN_BYTES).cast(u32)
         found = [words.vector(first + n * SCALAR_ROWS, lanes) for n in range(GROUP_WORDS)]
-        a, b, c = found
-        last = ((a >> 4) & EXPONENT) | ((b >> 8) & UPPER_MANTISSA)
-        last = last | ((c >> 11) & LOWER_MANTISSA) | ((c << 1) & SIGN)
-        return [(pair & FIELDS) | BIAS for pair in (*found, last)]
+        return pairs_of_words(*found)
 
     def fetch_ahead(self, column: Value) -> None:
         """Have one line of a group of columns some way behind fetched into the second-level cache.

@@ -15,19 +15,14 @@ from crossinfer.backends.cpu.kernels.layout import (
     tile_count,
 )
 from crossinfer.backends.cpu.kernels.narrow_layout import (
-    BIAS,
     COLUMN_BYTES,
     EXCEPTION_BYTES,
-    EXPONENT,
-    FIELDS,
     GROUP_COLUMNS,
     GROUP_WORDS,
-    LOWER_MANTISSA,
     PLAIN,
     RECORD,
-    SIGN,
     START_BYTES,
-    UPPER_MANTISSA,
+    pairs_of_words,
 )
 from crossinfer.core.dtypes import Array, DType, encode_scalars
 
@@ -54,18 +49,11 @@ def unpack_tile(packed: Array, record: Any, columns: int, storage: DType) -> Arr
         return packed[start:end].view(np.uint16).reshape(columns, SCALAR_ROWS)
     end = start + columns * COLUMN_BYTES
     words = packed[start:end].view(np.uint32).reshape(-1, GROUP_WORDS, SCALAR_ROWS)
-    values = _pairs(words).view(np.uint16).reshape(-1, GROUP_COLUMNS // 2, SCALAR_ROWS, 2)
+    pairs = np.stack(pairs_of_words(*words.transpose(1, 0, 2)), axis=1)
+    values = pairs.view(np.uint16).reshape(-1, GROUP_COLUMNS // 2, SCALAR_ROWS, 2)
     by_column = values.transpose(0, 1, 3, 2).reshape(columns, SCALAR_ROWS)
     numbers = (by_column.astype(np.uint32) << 16).view(np.float32) * record["power"]
     size = int(record["exceptions"]) * EXCEPTION_BYTES
     exceptions = packed[end : end + size].view(np.uint32).reshape(-1, 2)
     numbers.reshape(-1)[exceptions[:, 0]] = exceptions[:, 1].view(np.float32)
     return encode_scalars(numbers, storage).view(np.uint16)
-
-
-def _pairs(words: Array) -> Array:
-    """Words [groups, 3, 32] to pairs of bfloat16 [groups, 4, 32]."""
-    a, b, c = words.transpose(1, 0, 2)
-    last = ((a >> 4) & EXPONENT) | ((b >> 8) & UPPER_MANTISSA)
-    last |= ((c >> 11) & LOWER_MANTISSA) | ((c << 1) & SIGN)
-    return (np.stack([a, b, c, last], axis=1) & FIELDS) | BIAS
